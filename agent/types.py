@@ -1,0 +1,120 @@
+"""Trajectories as the rollout records them and everything downstream reads them.
+
+Token ids sampled by the policy are kept as sampled; nothing here is ever re-tokenised. The two
+prompt forms share one record: a step's `prompt_ids` either open a new token row (`fresh=True`: the
+whole prompt) or continue the row of the step before (`fresh=False`: only what was added since that
+step's response). Step-wise prompting is the special case in which every step is fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from envs.base import Observation
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation to make.
+
+    Attributes:
+        key: Conversation the request belongs to; a backend may keep its KV cache under it.
+        ids: New prompt tokens: the whole prompt if `fresh`, else what follows the last response.
+        fresh: Forget whatever is cached under `key` first.
+        seed: Seeds this response's sampling, so that it does not depend on its batch.
+        max_new_tokens: Longest response, stop token included.
+    """
+
+    key: int
+    ids: Sequence[int]
+    fresh: bool
+    seed: int
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What the policy sampled for one `Request`.
+
+    Attributes:
+        ids: Response tokens as sampled, the stop token included if there was one.
+        logps: Log-probability of each under the distribution really sampled from (temperature
+            included), same length as `ids`.
+        finish: `stop`, or `length` when `max_new_tokens` or the window cut the response.
+    """
+
+    ids: list[int]
+    logps: list[float]
+    finish: Finish
+
+
+@dataclass(slots=True)
+class Step:
+    """One observation → action → reward, with the tokens that produced the action.
+
+    Attributes:
+        t: Position in the trajectory, from 0.
+        observation: What the agent saw.
+        prompt_ids: See the module docstring.
+        fresh: Whether `prompt_ids` open a new token row.
+        response_ids: Sampled tokens (stop token included).
+        logp_sampled: Their log-probabilities when sampled, same length.
+        finish: Why the response ended.
+        policy_version: Weights that sampled it.
+        response: Decoded text of the response.
+        thought: Text inside `<think>`, "" if none.
+        action: The parsed command sent to the environment ("" if the response had none).
+        well_formed: The response has the required tags in the required order.
+        admissible: The action is in the environment's admissible list.
+        reward: Environment reward of the step, unscaled.
+        next_observation: What the environment answered.
+    """
+
+    t: int
+    observation: Observation
+    prompt_ids: list[int]
+    fresh: bool
+    response_ids: list[int]
+    logp_sampled: list[float]
+    finish: Finish
+    policy_version: int
+    response: str
+    thought: str
+    action: str
+    well_formed: bool
+    admissible: bool
+    reward: float
+    next_observation: Observation
+
+    @property
+    def valid(self) -> bool:
+        """Well-formed *and* admissible; the only meaning of "valid" in this project."""
+        return self.well_formed and self.admissible
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One attempt at a task; `index` counts the members of `group`."""
+
+    task_id: str
+    family: str
+    instruction: str
+    group: int
+    index: int
+    seed: int
+    steps: list[Step] = field(default_factory=list)
+    success: bool = False
+    score: float = 0.0
+    truncated: bool = False
+
+    @property
+    def tokens_sampled(self) -> int:
+        """Response tokens over all steps."""
+        return sum(len(s.response_ids) for s in self.steps)
+
+
+Group = list[Trajectory]

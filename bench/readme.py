@@ -1,0 +1,89 @@
+"""Fills the figures of README.md from the runs that produced them.
+
+    python -m bench.readme runs/ID [runs/ID …]
+
+Between `<!-- line:NAME -->` and `<!-- /line -->` goes the last line of the first run named whose experiment
+is NAME; between `<!-- figures:NAME -->` and `<!-- /figures -->` the table of all of them. Blocks without a
+run stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eval.runfolder import RunFolder
+from eval.summary import result_line, summarise
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+LINE = re.compile(r"(<!-- line:(\w+) -->\n```\n\$ [^\n]*\n).*?(```\n<!-- /line -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- figures:(\w+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+COLUMNS = ["method", "seed", "updates", "games", "before", "after", "difference", "minutes"]
+HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
+
+
+def main(folders: Sequence[str]) -> None:
+    """Rewrites README.md from the run folders named."""
+    if not folders:
+        sys.exit(__doc__)
+    runs = [RunFolder.read(Path(folder)) for folder in folders]
+    unfinished = [str(run.path) for run in runs if run.before is None or run.after is None]
+    if unfinished:
+        sys.exit(f"not finished (no evaluation before and after): {', '.join(unfinished)}")
+    README.write_text(fill(README.read_text(encoding="utf-8"), runs), encoding="utf-8")
+    print(f"wrote the figures of {len(runs)} runs into {README.name}")
+
+
+def fill(text: str, runs: Sequence[RunFolder]) -> str:
+    """Returns `text` with the blocks of the experiments of `runs` filled."""
+    by_name: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        by_name.setdefault(str(run.get("name")), []).append(run)
+    names = {match[2] for pattern in (LINE, TABLE) for match in pattern.finditer(text)}
+    if unknown := by_name.keys() - names:
+        sys.exit(
+            f"README.md has no block for {', '.join(sorted(unknown))}; it has {', '.join(sorted(names)) or 'none'}"
+        )
+
+    def replace(match: re.Match[str], body: str) -> str:
+        return match[1] + body + match[3] if match[2] in by_name else match[0]
+
+    text = LINE.sub(lambda m: replace(m, last_line(by_name[m[2]][0]) if m[2] in by_name else ""), text)
+    return TABLE.sub(lambda m: replace(m, table(by_name.get(m[2], []))), text)
+
+
+def last_line(run: RunFolder) -> str:
+    """Returns the line the run ended with; its folder is written as `runs/ID`."""
+    return (
+        result_line(run.before, run.after, run.method, run.updates, f"runs/{run.path.name}/report.html")
+        + "\n"
+    )
+
+
+def table(runs: Sequence[RunFolder]) -> str:
+    """Returns the Markdown table of some runs, sorted by method and seed."""
+    return HEAD + "".join(map(_row, sorted(runs, key=lambda run: (run.method, run.get("seed")))))
+
+
+def _row(run: RunFolder) -> str:
+    s = summarise(run)
+    rates = [
+        f"{s[key]['success']:.2f} [{s[key]['lo']:.2f}, {s[key]['hi']:.2f}]" for key in ("before", "after")
+    ]
+    difference = f"{s['difference']:+.2f} [{s['lo']:+.2f}, {s['hi']:+.2f}]"
+    cells = [
+        run.method.upper(),
+        s["seed"],
+        s["updates"],
+        s["n"],
+        *rates,
+        difference,
+        f"{s['seconds'] / 60:.0f}",
+    ]
+    return f"| {' | '.join(map(str, cells))} |\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What each command does: they build the objects a configuration spells and call the packages."""

@@ -1,0 +1,247 @@
+"""From a configuration to the objects it spells. The only place that reads its sections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from configs.load import Loaded
+from configs.schema import Config, EnvConfig, EvalConfig
+from configs.text import ConfigError, suggest
+from credit.pipeline import Pipeline
+from credit.registry import stages
+from credit.scorer import make_scorer, scorer_names
+from envs.alfworld import OFFICIAL_COUNTS, AlfworldEnv, Game, load_games
+from envs.alfworld.generate import generate_games
+
+if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does without
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from agent.policy_torch import TorchPolicy
+    from agent.prompts import PromptBuilder
+    from rl.learner import Learner
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def stage_docs(stage: str) -> dict[str, tuple[Any, str]]:
+    """Returns {option: (default, meaning)} of a credit stage."""
+    return {f.name: (f.default, f.metadata["doc"]) for f in fields(stages()[stage])}
+
+
+def credit_pipeline(loaded: Loaded) -> Pipeline:
+    """Returns the credit method, its options and its scorer's name checked.
+
+    Raises:
+        ConfigError: An unknown stage, option or scorer, a value out of range, an impossible order of stages.
+    """
+    credit, scorer = loaded.config.credit, loaded.config.scorer.name
+    if scorer not in scorer_names():
+        raise ConfigError(
+            f"unknown scorer.name {scorer!r} ({loaded.source('scorer.name')}){suggest(scorer, scorer_names())} "
+            f"There are: {', '.join(scorer_names())}"
+        )
+    try:
+        return Pipeline.from_config(credit.stages, credit.name)
+    except ValueError as error:
+        option = str(error).partition(":")[0].removeprefix("credit.")  # "credit.scpo.theta: got 8.0, …"
+        source = loaded.sources.get(f"credit.stages.{option}")
+        raise ConfigError(f"{error} ({source})" if source else str(error)) from error
+
+
+def services(config: Config, pipeline: Pipeline) -> dict[str, Any]:
+    """Returns what the credit stages require, by name.
+
+    Raises:
+        ConfigError: An unknown option of the scorer, or a package it needs is not installed.
+    """
+    if "pair_scorer" not in pipeline.requires:
+        return {}
+    try:
+        return {"pair_scorer": make_scorer(config.scorer.name, **config.scorer.options)}
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"scorer.name={config.scorer.name}: {error}. `python run.py doctor` says more."
+        ) from error
+
+
+def games(
+    data: str, split: str, n: int | None, *, difficulty: float, seed: int, skip: bool = False
+) -> list[Game]:
+    """Returns the first `n` ALFWorld games of a split (None: all; of generated ones as many as the official).
+
+    Raises:
+        ConfigError: A split that cannot be generated.
+        DataError: No data there, an empty split, or an unreadable game (left out if `skip`).
+    """
+    if data != "generated":
+        return load_games(data, split, skip_corrupt=skip, limit=n)
+    if split not in OFFICIAL_COUNTS:
+        hint = suggest(split, OFFICIAL_COUNTS)
+        raise ConfigError(
+            f"generated games have no split {split!r}{hint} There are: {', '.join(OFFICIAL_COUNTS)}"
+        )
+    return generate_games(split, n or OFFICIAL_COUNTS[split], seed=seed, difficulty=difficulty)
+
+
+def train_tasks(env: EnvConfig) -> list[Game]:
+    """Returns the tasks trained on; see `games`."""
+    return games(
+        env.data,
+        env.split,
+        env.train_tasks,
+        difficulty=env.difficulty,
+        seed=env.data_seed,
+        skip=env.skip_corrupt,
+    )
+
+
+def eval_tasks(env: EnvConfig, evaluation: EvalConfig) -> list[Game]:
+    """Returns the tasks evaluated on; see `games`."""
+    return games(
+        env.data,
+        evaluation.split,
+        evaluation.tasks,
+        difficulty=env.difficulty,
+        seed=env.data_seed,
+        skip=env.skip_corrupt,
+    )
+
+
+def env_maker(env: EnvConfig) -> Callable[[], AlfworldEnv]:
+    """Returns what makes one environment instance."""
+    return lambda: AlfworldEnv(max_steps=env.max_steps, anchor=env.anchor)
+
+
+def use_threads(threads: int) -> None:
+    """Limits torch's CPU threads (0: leaves them)."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def model_and_tokenizer(
+    config: Config, path: Path | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Loads the policy's weights onto the accelerator if there is one.
+
+    Args:
+        config: Names the model.
+        path: A checkpoint to load instead of `model.path`.
+
+    Raises:
+        ConfigError: It is no Hugging Face folder and cannot be downloaded.
+    """
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    name = str(path or config.model.path)
+    local = next((p for p in (Path(name), ROOT / name) if p.is_dir()), None)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(local or name, dtype=getattr(torch, config.model.dtype))
+        tokenizer = AutoTokenizer.from_pretrained(local or name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model.path={name}: neither a Hugging Face folder nor a model to download ({reason}). "
+            "`make warmstart` makes the embedded policy."
+        ) from error
+    if config.model.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptBuilder:
+    """Returns what turns observations into tokens.
+
+    Raises:
+        PromptError: No such template, or it lacks the form.
+        TemplateError: The tokenizer's chat template cannot be used.
+    """
+    from agent.prompts import PromptBuilder, load_template
+    from agent.turns import TurnFormat
+
+    prompt = config.prompt
+    return PromptBuilder(
+        turns=TurnFormat(tokenizer),
+        form=prompt.form,
+        template=load_template(prompt.template),
+        history=prompt.history,
+        window=prompt.window,
+        max_response_tokens=prompt.max_response_tokens,
+    )
+
+
+def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> TorchPolicy:
+    """Returns the generator, with a copy of the model's weights.
+
+    Raises:
+        ConfigError: The prompt window is longer than the model's.
+    """
+    from agent.policy_torch import TorchPolicy
+
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is not None and config.prompt.window > longest:
+        raise ConfigError(
+            f"prompt.window={config.prompt.window}, but {config.model.path} reads at most {longest} tokens: lower it"
+        )
+    parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
+    return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
+
+
+def learner(config: Config, model: PreTrainedModel) -> Learner:
+    """Returns the learner over `model`, with a frozen copy of it as the KL term's reference."""
+    import copy
+
+    from rl.learner import BatchOptions, Learner
+    from rl.schedule import LearningRate
+
+    train = config.train
+    return Learner(
+        _engine(config, model),
+        loss=_loss_options(config),
+        batches=BatchOptions(train.epochs, train.minibatches, train.token_budget),
+        lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+        reference=copy.deepcopy(model) if train.kl_coef > 0 else None,
+    )
+
+
+def _loss_options(config: Config) -> Any:
+    from rl.loss import LossOptions
+
+    train = config.train
+    return LossOptions(
+        kind=train.loss,
+        clip_low=train.clip_low,
+        clip_high=train.clip_high,
+        dual_clip=train.dual_clip,
+        aggregation=train.aggregation,
+        kl_coef=train.kl_coef,
+        kl_kind=train.kl_kind,
+        entropy_coef=train.entropy_coef,
+        norm_length=config.prompt.max_response_tokens,
+    )
+
+
+def _engine(config: Config, model: PreTrainedModel) -> Any:
+    from rl.engine import OptimOptions
+
+    train = config.train
+    options = OptimOptions(betas=train.betas, weight_decay=train.weight_decay, grad_clip=train.grad_clip)
+    from rl.engine_torch import TorchEngine
+
+    return TorchEngine(model, options)
+
+
+def plain(config: Config) -> Mapping[str, Any]:
+    """Returns the configuration as nested plain values."""
+    return config.model_dump(mode="json")

@@ -1,0 +1,73 @@
+"""`run.py eval` and `run.py report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from commands import build
+from configs.load import load, load_run
+from configs.text import ConfigError
+
+
+def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, out: Path | None) -> None:
+    """Evaluates an experiment's starting policy, or the newest checkpoint of a run."""
+    if (experiment is None) == (run_dir is None):
+        raise ConfigError(
+            "evaluate either an experiment (`run.py eval alfworld_cpu`) or a run (`--run runs/ID`)"
+        )
+    loaded = load(experiment, overrides) if run_dir is None else load_run(run_dir, overrides)
+    config = loaded.config
+    checkpoint = None if run_dir is None else _newest(run_dir)
+    build.use_threads(config.threads)
+    tasks = build.eval_tasks(config.env, config.eval)
+    model, tokenizer = build.model_and_tokenizer(config, checkpoint)
+
+    from agent.policy import Sampling
+    from eval.evaluate import evaluate
+
+    prompts = build.prompt_builder(config, tokenizer)
+    console = Console(highlight=False, soft_wrap=True)
+    name = str(checkpoint or config.model.path)
+    with console.status(f"{name}: {len(tasks)} tasks") as status:
+        result = evaluate(
+            build.policy(config, model, prompts),
+            build.env_maker(config.env),
+            tasks,
+            prompts,
+            sampling=Sampling(config.eval.temperature),
+            seed=config.seed,
+            max_parallel=config.eval.max_parallel,
+            on_progress=lambda done, tokens: status.update(
+                f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"
+            ),
+        )
+    console.print(result.table(f"{name} on {config.eval.split}"))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(result.to_json(), encoding="utf-8")
+    low, high = result.ci
+    print(
+        f"held-out success {result.success:.2f} [{low:.2f},{high:.2f}] on {result.n} games of {config.eval.split}"
+    )
+
+
+def report(run_dir: Path) -> None:
+    """Writes the report and the summary of a run again."""
+    from eval.report import write_report
+    from eval.summary import write_summary
+
+    path = write_report(run_dir)
+    write_summary(run_dir)
+    print(f"wrote {path}")
+
+
+def _newest(run_dir: Path) -> Path:
+    found = [p for p in (run_dir / "checkpoints").glob("[0-9]*") if (p / "config.json").is_file()]
+    if not found:
+        raise ConfigError(
+            f"{run_dir} has no checkpoint yet: train further, or evaluate the experiment itself"
+        )
+    return max(found, key=lambda path: int(path.name))

@@ -1,0 +1,149 @@
+"""`run.py train`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from agent.policy import Policy, Sampling
+from commands import build
+from configs.load import Loaded, load, load_run, write_config
+from configs.text import ConfigError
+from eval.evaluate import evaluate
+from eval.report import write_report
+from eval.result import load_evals, save_eval
+from eval.summary import result_line, write_summary
+from rl.checkpoint import Checkpoints, TrainState
+from rl.loop import train
+from rl.plan import Evaluate, Outputs, Plan, Play
+from rl.progress import Progress
+from rl.store import TrajectoryStore
+from rl.track import Tracker
+
+
+def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -> None:
+    """Trains an experiment, or goes on with a run, and ends with its result in one line."""
+    loaded, run_dir = _start(experiment, overrides, resume)
+    config = loaded.config
+    console = Console(highlight=False, soft_wrap=True)
+    pipeline = build.credit_pipeline(loaded)
+    services = build.services(config, pipeline)
+    build.use_threads(config.threads)
+    model, tokenizer = build.model_and_tokenizer(config)
+    prompts = build.prompt_builder(config, tokenizer)
+    policy = build.policy(config, model, prompts)
+    learner = build.learner(config, model)
+    console.print(f"making tasks ({config.env.data}) …")
+    tasks, held_out = build.train_tasks(config.env), build.eval_tasks(config.env, config.eval)
+
+    checkpoints = Checkpoints(
+        run_dir / "checkpoints", keep=config.checkpoint.keep, tokenizer=tokenizer, config=build.plain(config)
+    )
+    newest = checkpoints.latest()
+    state = checkpoints.restore(newest, learner) if newest else TrainState()
+    _record(loaded, run_dir)
+    progress = Progress(config.train.updates, config.trajectories, console)
+    tracker = Tracker(
+        run_dir,
+        mode=config.logging.wandb,
+        project=config.logging.project,
+        config=build.plain(config),
+        resume_update=state.update if resume else None,
+        report=progress.say,
+    )
+    console.print(
+        f"{run_dir} · {pipeline.name.upper()} · {len(tasks)} tasks · "
+        f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+        + (f" · resumed after update {state.update}" if newest else "")
+    )
+    try:
+        train(
+            policy,
+            learner,
+            pipeline,
+            play=_play(loaded, tasks, prompts),
+            plan=Plan(config.train.updates, config.seed, config.eval.every, config.checkpoint.every),
+            outputs=Outputs(
+                tracker,
+                checkpoints,
+                TrajectoryStore(run_dir / "trajectories", config.logging.trajectories),
+                progress,
+            ),
+            state=state,
+            services=services,
+            evaluate=_evaluator(loaded, run_dir, held_out, prompts),
+        )
+    finally:
+        progress.close()
+        tracker.close()
+    _finish(run_dir, pipeline.name, config.train.updates, console)
+
+
+def _start(experiment: str | None, overrides: Sequence[str], resume: Path | None) -> tuple[Loaded, Path]:
+    """The configuration and the folder of the run; a new folder is not made yet."""
+    if resume is not None:
+        saved = load_run(resume, overrides if experiment is None else ())
+        return (saved if experiment is None else load(experiment, overrides)), resume
+    if experiment is None:
+        raise ConfigError(
+            "name an experiment (`run.py train alfworld_cpu`), or a run to go on with (--resume RUN)"
+        )
+    loaded = load(experiment, overrides)
+    config = loaded.config
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return loaded, Path("runs") / f"{config.name}-{config.credit.name}-s{config.seed}-{stamp}"
+
+
+def _record(loaded: Loaded, run_dir: Path) -> None:
+    """Writes the configuration and where it came from; a resumed run keeps its own."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    if not (run_dir / "config.json").exists():
+        write_config(loaded.config, run_dir / "config.json")
+        (run_dir / "sources.json").write_text(
+            json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def _play(loaded: Loaded, tasks: Sequence, prompts: object) -> Play:
+    config = loaded.config
+    return Play(
+        make_env=build.env_maker(config.env),
+        tasks=tasks,
+        prompts=prompts,
+        groups=config.rollout.groups,
+        group_size=config.rollout.group_size,
+        temperature=config.rollout.temperature,
+        max_parallel=config.rollout.max_parallel,
+        mask_truncated=config.train.mask_truncated,
+    )
+
+
+def _evaluator(loaded: Loaded, run_dir: Path, held_out: Sequence, prompts: object) -> Evaluate:
+    config = loaded.config
+
+    def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
+        result = evaluate(
+            policy,
+            build.env_maker(config.env),
+            held_out,
+            prompts,
+            sampling=Sampling(config.eval.temperature),
+            seed=config.seed,
+            max_parallel=config.eval.max_parallel,
+        )
+        save_eval(run_dir, update, result)
+        return result.metrics()
+
+    return evaluator
+
+
+def _finish(run_dir: Path, method: str, updates: int, console: Console) -> None:
+    evals = load_evals(run_dir)
+    report = write_report(run_dir)
+    write_summary(run_dir)
+    console.print(evals[max(evals)].table(f"held-out, after {updates} updates"))
+    print(result_line(evals[0], evals[max(evals)], method, updates, report))

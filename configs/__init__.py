@@ -1,0 +1,1 @@
+"""The configuration schema, its layers and the shipped presets."""

@@ -1,0 +1,148 @@
+"""Layers of a configuration, and where each value came from.
+
+    defaults (configs.schema)  <  base files  <  experiment file  <  command line
+
+An experiment is a YAML file in `configs/` (or a path to one). Its `base:` names the files it builds
+on. The command line says `key.path=value`. The credit method is chosen as a whole: `credit: scpo`
+(or `credit=scpo`) takes the stages of `configs/credit/scpo.yaml`, and `credit: {method: scpo, scpo:
+{theta: 0.9}}` (or `credit.scpo.theta=0.9`) changes one of them. Inside a run folder the result is
+`config.json`, which reloads exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.check import DEFAULT, validate
+from configs.merge import COMMAND_LINE, CONFIGS, Merged, mapping
+from configs.schema import Config
+from configs.text import ConfigError, read_yaml, suggest
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration and the layer each of its leaves came from (leaves not listed: defaults)."""
+
+    config: Config
+    sources: Mapping[str, str]
+
+    def source(self, path: str) -> str:
+        """Returns `default`, a file name, or `command line` for a dotted leaf path."""
+        return self.sources.get(path, DEFAULT)
+
+
+def load(experiment: str, overrides: Sequence[str] = ()) -> Loaded:
+    """Builds the configuration of an experiment.
+
+    Args:
+        experiment: Name of a file in configs/ (without .yaml), or a path to a .yaml file.
+        overrides: `key.path=value` items, later ones win.
+
+    Raises:
+        ConfigError: Unknown experiment, key, method or value; a value out of range; an impossible
+            combination.
+    """
+    path = find(experiment)
+    merged = Merged()
+    for label, tree in _layers(path, ()):
+        merged.add(tree, label)
+    merged.add(_parse(overrides), COMMAND_LINE)
+    if "name" not in merged.values:
+        merged.values["name"], merged.sources["name"] = path.stem, path.name
+    return Loaded(validate(merged.values, merged.sources), merged.sources)
+
+
+def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
+    """Builds the configuration of a run again, with overrides laid over it.
+
+    Raises:
+        ConfigError: `run_dir` is no run folder, or as in `load`.
+    """
+    path = run_dir / "config.json"
+    merged = Merged()
+    merged.add(read_config(path).model_dump(mode="json"), str(path))
+    merged.add(_parse(overrides), COMMAND_LINE)
+    return Loaded(validate(merged.values, merged.sources), merged.sources)
+
+
+def find(experiment: str, folder: Path = CONFIGS) -> Path:
+    """Returns the file of an experiment named as on the command line.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    if experiment.endswith(".yaml"):
+        path = Path(experiment)
+        hint = "."
+    else:
+        path = folder / f"{experiment}.yaml"
+        hint = suggest(experiment, [p.stem for p in experiments(folder)])
+    if not path.is_file():
+        known = ", ".join(p.stem for p in experiments(folder))
+        raise ConfigError(
+            f"no experiment {experiment!r}{hint} There are: {known}, or give a path to a .yaml file."
+        )
+    return path
+
+
+def experiments(folder: Path = CONFIGS) -> list[Path]:
+    """Returns the shipped experiment files, sorted."""
+    return sorted(folder.glob("*.yaml"))
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Writes `config` so that `read_config` gives back an equal one."""
+    path.write_text(json.dumps(config.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+
+
+def read_config(path: Path) -> Config:
+    """Reads what `write_config` wrote.
+
+    Raises:
+        ConfigError: No such file, or it does not fit this version's schema.
+    """
+    if not path.is_file():
+        raise ConfigError(f"no {path}: is {path.parent} the folder of a run?")
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON ({error}): restore it, or start the run again") from error
+    return validate(tree, {}, where=str(path))
+
+
+def _layers(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields (label, tree) from the lowest base file up to `path` itself."""
+    path = path.resolve()
+    if path in above:
+        raise ConfigError(f"base files go round in a circle: {' → '.join(p.name for p in (*above, path))}")
+    tree = dict(mapping(read_yaml(path) or {}, "", path.name))
+    bases = tree.pop("base", [])
+    for base in [bases] if isinstance(bases, str) else bases:
+        beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
+        yield from _layers(beside if beside.is_file() else find(base), (*above, path))
+    yield path.name, tree
+
+
+def _parse(items: Sequence[str]) -> dict[str, Any]:
+    """Turns `a.b=c` items into a tree; `credit=x` beside `credit.y.z=…` becomes its `method`."""
+    tree: dict[str, Any] = {}
+    for item in items:
+        path, equals, text = item.partition("=")
+        if not equals or not all(path.split(".")):
+            raise ConfigError(
+                f"cannot read the override {item!r}: write key.path=value, for example train.lr=3e-4"
+            )
+        *parents, last = ["credit", "method"] if path == "credit" else path.split(".")
+        node = tree
+        for key in parents:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise ConfigError(
+                    f"the override {item!r} reaches into {key!r}, which another one set to {node!r}"
+                )
+        node[last] = read_yaml(text, f"the override {item!r}")
+    return tree

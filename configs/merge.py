@@ -1,0 +1,139 @@
+"""Laying one configuration layer over another, leaf by leaf, with the source of each leaf.
+
+The credit method and the scorer are chosen as wholes: naming another one drops what lower layers
+said about the old one's options, which would mean nothing (or something else) to the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_origin
+
+from pydantic import BaseModel
+
+from configs.check import is_section, unknown_option
+from configs.schema import Config
+from configs.text import ConfigError, read_yaml, suggest
+
+CONFIGS = Path(__file__).resolve().parent
+COMMAND_LINE = "command line"
+
+
+def methods() -> list[str]:
+    """Returns the names of the shipped credit methods, sorted."""
+    return sorted(p.stem for p in (CONFIGS / "credit").glob("*.yaml"))
+
+
+@dataclass
+class Merged:
+    """The layers merged so far: nested values and the source of each dotted leaf."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def add(self, tree: Mapping[str, Any], label: str) -> None:
+        """Lays `tree` over what is there.
+
+        Raises:
+            ConfigError: An unknown key or credit method, or a value where a section belongs.
+        """
+        self._section(Config, self.values, tree, "", label)
+
+    def _section(
+        self, model: type[BaseModel], into: dict[str, Any], tree: Mapping[str, Any], prefix: str, label: str
+    ) -> None:
+        for key, value in tree.items():
+            path = f"{prefix}{key}"
+            if path == "credit":
+                self._credit(value, label)
+                continue
+            info = model.model_fields.get(key)
+            if info is None:
+                raise unknown_option(path, label)
+            if is_section(info.annotation):
+                below = mapping(value, path, label)
+                self._section(info.annotation, into.setdefault(key, {}), below, f"{path}.", label)
+            elif get_origin(info.annotation) is dict:
+                for name, option in mapping(value, path, label).items():
+                    into.setdefault(key, {})[name] = option
+                    self.sources[f"{path}.{name}"] = label
+            else:
+                if path == "scorer.name" and value != into.get(key, info.default):
+                    self._forget(into, "options", "scorer.options.")
+                into[key], self.sources[path] = value, label
+
+    def _credit(self, value: Any, label: str) -> None:
+        tree = {"method": value} if isinstance(value, str) else dict(mapping(value, "credit", label))
+        if "stages" in tree:
+            if label == COMMAND_LINE:
+                raise ConfigError("on the command line write credit.STAGE.option=value, without `stages`")
+            self._choose(
+                tree.pop("name", "custom"), mapping(tree.pop("stages"), "credit.stages", label), label
+            )
+        if "method" in tree:
+            method = str(tree.pop("method"))
+            name, stages = _read_method(method, label)
+            if name != self.values.get("credit", {}).get("name"):
+                self._choose(name, stages, f"credit/{Path(method).stem}.yaml")
+            self.sources["credit.name"] = label
+        credit = self.values.setdefault("credit", Config().credit.model_dump())
+        for stage, options in tree.items():
+            if stage not in credit["stages"]:
+                raise _unknown_stage(stage, credit, label)
+            for key, option in mapping(options, f"credit.{stage}", label).items():
+                credit["stages"][stage][key] = option
+                self.sources[f"credit.stages.{stage}.{key}"] = label
+
+    def _choose(self, name: str, stages: Mapping[str, Any], label: str) -> None:
+        self._forget(self.values, "credit", "credit.")
+        copied = {
+            stage: dict(mapping(o or {}, f"credit.stages.{stage}", label)) for stage, o in stages.items()
+        }
+        self.values["credit"] = {"name": name, "stages": copied}
+        self.sources["credit.name"] = label
+        for stage, options in copied.items():
+            self.sources |= {f"credit.stages.{stage}.{key}": label for key in options}
+
+    def _forget(self, into: dict[str, Any], key: str, prefix: str) -> None:
+        into.pop(key, None)
+        self.sources = {path: label for path, label in self.sources.items() if not path.startswith(prefix)}
+
+
+def mapping(value: Any, path: str, label: str) -> Mapping[str, Any]:
+    """Returns `value`, which has to be a mapping.
+
+    Raises:
+        ConfigError: It is not one.
+    """
+    if not isinstance(value, Mapping):
+        what = (
+            f"`{path}` is a section: write `key: value` pairs"
+            if path
+            else "the file must hold `key: value` pairs"
+        )
+        raise ConfigError(f"{what} `key: value` pairs ({label}), got {value!r}")
+    return value
+
+
+def _read_method(method: str, label: str) -> tuple[str, Mapping[str, Any]]:
+    path = Path(method) if method.endswith(".yaml") else CONFIGS / "credit" / f"{method}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"unknown credit method {method!r} ({label}){suggest(method, methods())} "
+            f"There are: {', '.join(methods())}, or a path to a .yaml file with `name` and `stages`."
+        )
+    tree = mapping(read_yaml(path), "", path.name)
+    if set(tree) != {"name", "stages"}:
+        raise ConfigError(f"{path} must have the keys name and stages, has {', '.join(map(str, tree))}")
+    return str(tree["name"]), mapping(tree["stages"], "stages", path.name)
+
+
+def _unknown_stage(stage: str, credit: Mapping[str, Any], label: str) -> ConfigError:
+    stages = ", ".join(credit["stages"])
+    hint = suggest(stage, credit["stages"], prefix="credit.")
+    return ConfigError(
+        f"unknown option `credit.{stage}` ({label}): the method {credit['name']!r} has the stages {stages}{hint} "
+        f"Another method is chosen with credit=NAME, one of {', '.join(methods())}."
+    )

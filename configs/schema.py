@@ -1,0 +1,191 @@
+"""Every option of a run: its type, range, default and meaning. The one place a default is stated.
+
+Layers (lowest first): the defaults here < base files < experiment file < command line. Derived
+values are properties, never fields. See `configs.load` for the layering and its provenance.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class EnvConfig(Section):
+    """The environment and the tasks of the run."""
+
+    name: Literal["alfworld"] = Field("alfworld", description="Environment package under envs/.")
+    data: str = Field(
+        "generated",
+        description="`generated` (seeded games, no download), a folder of game.tw-pddl games, or a .jsonl.xz.",
+    )
+    split: str = Field("train", description="Split trained on.")
+    difficulty: float = Field(
+        1.0, ge=0.0, le=1.0, description="Generated games only: 0 = few receptacles … 1 = full size rooms."
+    )
+    train_tasks: int | None = Field(
+        None,
+        ge=1,
+        description="Tasks of the train split (null: all; generated: 3553, as many as the official).",
+    )
+    data_seed: int = Field(0, ge=0, description="Seed of the generated games; splits stay disjoint.")
+    skip_corrupt: bool = Field(False, description="Leave out game files that cannot be read, and say so.")
+    max_steps: int = Field(50, ge=1, description="Step limit of a trajectory.")
+    anchor: Literal["state", "text"] = Field(
+        "state", description="Key for peers: the environment's own state key, or the raw text (papers)."
+    )
+
+
+class ModelConfig(Section):
+    """The policy's weights."""
+
+    path: str = Field("agent/assets/alfworld-tiny", description="Hugging Face folder or model id.")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Weights and activations.")
+    gradient_checkpointing: bool = Field(False, description="Trade compute for activation memory.")
+
+
+class PromptConfig(Section):
+    """How observations become tokens."""
+
+    form: Literal["append", "stepwise"] = Field(
+        "append",
+        description="`append`: one growing token row a trajectory; `stepwise`: a fresh prompt a step (papers).",
+    )
+    template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml).")
+    history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
+    window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
+    max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")
+
+
+class RolloutConfig(Section):
+    """How many trajectories an update sees and how they are sampled."""
+
+    groups: int = Field(16, ge=1, description="Tasks an update.")
+    group_size: int = Field(8, ge=1, description="Trajectories a task (K).")
+    temperature: float = Field(1.0, gt=0.0, description="Sampling temperature (also used by the learner).")
+    max_parallel: int = Field(128, ge=1, description="Trajectories in flight at once.")
+
+
+class CreditConfig(Section):
+    """The credit method: an ordered list of stages (see configs/credit/)."""
+
+    name: str = Field("gigpo", description="Name of the method, for logs.")
+    stages: dict[str, dict[str, Any]] = Field(
+        default_factory=lambda: {"returns": {}, "gigpo": {}},
+        description="Stage → its hyper-parameters, in order; validated by credit.pipeline.",
+    )
+
+
+class ScorerConfig(Section):
+    """The frozen text-pair scorer of SCPO."""
+
+    name: str = Field("lexical", description="`lexical` needs no weights.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of that scorer.")
+
+
+class TrainConfig(Section):
+    """The optimiser and the policy loss."""
+
+    updates: int = Field(150, ge=1, description="Outer-loop updates.")
+    engine: Literal["torch", "deepspeed"] = Field("torch", description="Training engine.")
+    zero_stage: Literal[0, 1, 2, 3] = Field(1, description="DeepSpeed ZeRO stage.")
+    epochs: int = Field(1, ge=1, description="Passes over an update's rows.")
+    minibatches: int = Field(1, ge=1, description="Optimiser steps a pass (rows split by trajectory).")
+    token_budget: int = Field(16384, ge=64, description="Most padded tokens a forward pass (memory only).")
+    lr: float = Field(1e-6, gt=0.0, description="Learning rate after warm-up.")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Decay to lr_min_ratio."
+    )
+    lr_min_ratio: float = Field(0.1, ge=0.0, le=1.0, description="Final / initial lr of the decays.")
+    lr_warmup: int = Field(0, ge=0, description="Updates of linear warm-up.")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW betas.")
+    weight_decay: float = Field(0.01, ge=0.0, description="AdamW weight decay.")
+    grad_clip: float = Field(1.0, gt=0.0, description="Global gradient norm limit.")
+    loss: Literal["ppo", "gspo"] = Field("ppo", description="Policy loss.")
+    clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ε_lo of the ratio clip.")
+    clip_high: float = Field(0.2, gt=0.0, description="ε_hi; > clip_low is DAPO's clip-higher.")
+    dual_clip: float | None = Field(3.0, gt=1.0, description="Dual-clip constant c for A<0 (null: off).")
+    aggregation: Literal[
+        "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
+    ] = Field("token-mean", description="How token losses become one number (seq = one step's response).")
+    kl_coef: float = Field(0.01, ge=0.0, description="β of the KL to the frozen reference (0: none is kept).")
+    kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
+    entropy_coef: float = Field(0.001, ge=0.0, description="Entropy bonus.")
+    mask_truncated: bool = Field(True, description="Responses cut by length carry no loss.")
+
+
+class EvalConfig(Section):
+    """Evaluation on a fixed split."""
+
+    split: str = Field("valid_seen", description="Split evaluated on.")
+    tasks: int | None = Field(None, ge=1, description="First n tasks of the split (null: all).")
+    every: int = Field(0, ge=0, description="Updates between evaluations (0: only before and after).")
+    temperature: float = Field(0.4, ge=0.0, description="Sampling temperature (papers: 0.4; 0 = greedy).")
+    max_parallel: int = Field(128, ge=1, description="Trajectories in flight; never changes the result.")
+
+
+class CheckpointConfig(Section):
+    """Checkpoints of a run."""
+
+    every: int = Field(10, ge=0, description="Updates between checkpoints (0: only at the end).")
+    keep: int = Field(2, ge=1, description="Newest checkpoints kept.")
+
+
+class LoggingConfig(Section):
+    """Where a run's figures go besides runs/<id>/metrics.jsonl."""
+
+    wandb: Literal["auto", "online", "offline", "off"] = Field(
+        "auto", description="`auto`: online with an account, offline without."
+    )
+    project: str = Field("sibling", description="W&B project.")
+    trajectories: int = Field(
+        1, ge=0, description="Write every n-th update's trajectories as parquet (0: never)."
+    )
+
+
+class Config(Section):
+    """A whole run."""
+
+    name: str = Field("run", description="Name of the experiment; part of the run id.")
+    seed: int = Field(0, ge=0, description="The one seed everything derives from.")
+    threads: int = Field(0, ge=0, description="CPU threads of torch (0: all cores).")
+    env: EnvConfig = EnvConfig()
+    model: ModelConfig = ModelConfig()
+    prompt: PromptConfig = PromptConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    credit: CreditConfig = CreditConfig()
+    scorer: ScorerConfig = ScorerConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories an update."""
+        return self.rollout.groups * self.rollout.group_size
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.prompt.max_response_tokens >= self.prompt.window:
+            raise ValueError(
+                f"prompt.max_response_tokens ({self.prompt.max_response_tokens}) leaves no room for a prompt in "
+                f"prompt.window ({self.prompt.window}): make the window larger or the response shorter"
+            )
+        if self.train.loss == "gspo" and self.train.aggregation != "seq-mean-token-mean":
+            raise ValueError(
+                f"train.loss=gspo is defined with train.aggregation=seq-mean-token-mean, got "
+                f"{self.train.aggregation!r}: set it, or use train.loss=ppo"
+            )
+        if self.train.minibatches > self.trajectories:
+            raise ValueError(
+                f"train.minibatches ({self.train.minibatches}) exceeds the {self.trajectories} trajectories of an "
+                "update (rollout.groups × rollout.group_size): lower it"
+            )
+        return self

@@ -1,0 +1,238 @@
+"""What a stage is. The table it reads is `StepTable`; what flows between stages is `Signals`.
+
+A stage is one file `credit/<name>.py` with one frozen dataclass whose fields are its hyper-parameters, each
+made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds so far:
+
+- `Shaper`: changes returns (and scores), before any comparison between rows;
+- `Estimator`: makes the advantage [N] by comparing rows; a method has exactly one;
+- `Reweighter`: changes an advantage that exists, to [N] or to one value a response token.
+
+A new kind (a filter of groups, an auxiliary loss) is a new base class here and a line in `Pipeline.run`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from credit.table import TERMINAL, StepTable
+
+__all__ = [
+    "TERMINAL",
+    "Context",
+    "Estimated",
+    "Estimator",
+    "Reweighter",
+    "Shaped",
+    "Shaper",
+    "Signals",
+    "Stage",
+    "StepTable",
+    "did_you_mean",
+    "param",
+    "require_returns",
+]
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What stages hand on, rows in canonical order.
+
+    Attributes:
+        returns: float [N], return of each step; NaN where no stage has computed it.
+        score: float [N], what outcome comparisons use: the trajectory's outcome less the row's own penalty.
+        lone_credit: float [N], step advantage of a row that has no peer at its anchor (normally 0).
+        advantage: float [N] or [sum(length)], None before the estimator.
+    """
+
+    returns: np.ndarray
+    score: np.ndarray
+    lone_credit: np.ndarray
+    advantage: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stage may use besides the table, passed explicitly.
+
+    Attributes:
+        services: by name, e.g. {"pair_scorer": scorer}; a stage lists those it needs in `requires`.
+        seed: seed of the run.
+        step: number of the update, for schedules and draws.
+    """
+
+    services: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    step: int = 0
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """A generator of its own for each (seed, step, purpose), so that one draw never moves another."""
+        return np.random.default_rng([self.seed, self.step, zlib.crc32(purpose.encode())])
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A shaper's result; None leaves the signal as it was.
+
+    Attributes:
+        returns: float [N] or None.
+        score: float [N] or None.
+        lone_credit: float [N] or None.
+        metrics: name to number, names as in the stage's `metrics_doc`.
+        columns: name to [N], for reports and the viewer, names as in the stage's `columns_doc`.
+    """
+
+    returns: np.ndarray | None = None
+    score: np.ndarray | None = None
+    lone_credit: np.ndarray | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """An estimator's or reweighter's result.
+
+    Attributes:
+        advantage: float [N], or [sum(length)] from a reweighter that works per token.
+        metrics: as in `Shaped`.
+        columns: as in `Shaped`.
+    """
+
+    advantage: np.ndarray
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def param(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Iterable[str] = (),
+) -> Any:
+    """A hyper-parameter of a stage.
+
+    Args:
+        default: the vetted setting; its type is the parameter's type.
+        doc: one sentence.
+        low: smallest allowed number, if any.
+        high: largest allowed number, if any.
+        choices: allowed words, if it is a word out of a list.
+    """
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Base of all stages: checks every field against its `param` when built."""
+
+    requires: ClassVar[frozenset[str]] = frozenset()
+    metrics_doc: ClassVar[Mapping[str, str]] = {}
+    columns_doc: ClassVar[Mapping[str, str]] = {}
+
+    def __post_init__(self) -> None:
+        for parameter in fields(self):
+            value = _checked(
+                f"credit.{self.name()}.{parameter.name}",
+                getattr(self, parameter.name),
+                parameter.default,
+                parameter.metadata,
+            )
+            object.__setattr__(self, parameter.name, value)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name in method files: that of the stage's file."""
+        return cls.__module__.rsplit(".", 1)[-1]
+
+
+class Shaper(Stage, ABC):
+    """Returns to returns.
+
+    Attributes:
+        returns_only: its work is in the returns alone, so it needs an estimator that compares returns.
+    """
+
+    returns_only: ClassVar[bool] = False
+
+    @abstractmethod
+    def shape(self, table: StepTable, signals: Signals, context: Context) -> Shaped:
+        """New returns (or scores) of the canonical `table`."""
+
+
+class Estimator(Stage, ABC):
+    """Table and returns to advantage.
+
+    Attributes:
+        compares_returns: whether steps' returns matter to it, or outcomes only.
+    """
+
+    compares_returns: ClassVar[bool] = False
+
+    @abstractmethod
+    def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
+        """Advantage [N] of the canonical `table`."""
+
+
+class Reweighter(Stage, ABC):
+    """Advantage to advantage."""
+
+    @abstractmethod
+    def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
+        """Advantage [N] or [sum(length)] from `signals.advantage`."""
+
+
+def require_returns(signals: Signals, stage: str) -> None:
+    """Raise a ValueError if some row has no return yet."""
+    if np.isnan(signals.returns).any():
+        raise ValueError(
+            f"credit.{stage}: some rows have no return; put a `returns` stage before it "
+            "or fill StepTable.return_to_go"
+        )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """'; did you mean …? known: …', the tail of an error about an unknown name."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ";"
+    return f"{hint} known: {', '.join(known)}"
+
+
+def _checked(where: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
+    if default is MISSING or not rule:
+        raise TypeError(f"{where}: declare it with param(default, doc), so that it can be checked")
+    wanted = type(default)
+    if wanted is float:
+        value = _as_float(where, value)
+    if type(value) is not wanted:
+        got = f"{value!r} ({type(value).__name__})"
+        raise ValueError(f"{where}: got {got}, expected {wanted.__name__} ({rule['doc']})")
+    if rule["choices"] and value not in rule["choices"]:
+        raise ValueError(f"{where}: got {value!r}{did_you_mean(str(value), rule['choices'])}")
+    low, high = rule["low"], rule["high"]
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"[{'-inf' if low is None else low}, {'inf' if high is None else high}]"
+        raise ValueError(f"{where}: got {value}, expected within {bounds} ({rule['doc']})")
+    return value
+
+
+def _as_float(where: str, value: Any) -> float:
+    """Integers and text such as YAML's '3e-6' count as numbers; NaN and infinities do not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{where}: got {value!r} ({type(value).__name__}), expected a number")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"{where}: got {value!r}, expected a number") from None
+    if not np.isfinite(number):
+        raise ValueError(f"{where}: got {value!r}, expected a finite number")
+    return number

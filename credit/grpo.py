@@ -1,0 +1,90 @@
+"""GRPO and Dr.GRPO: the outcome compared inside the group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
+from credit.statistics import normalise, normalise_float32, peer_range, tied
+
+UNITS = ("trajectories", "rows", "first_row")
+
+
+def unit_weight(table: StepTable, unit: str) -> np.ndarray:
+    """float [N]: the weight of each row in its group's statistics.
+
+    - `trajectories`: 1/T, every trajectory counts the same whatever its length;
+    - `rows`: 1, so long trajectories count more (the public code's default,
+      `compute_mean_std_cross_steps=True`);
+    - `first_row`: 1 at t = 0, else 0 (the same code with False). Statistics then miss later rows'
+      penalties, and
+      an invalid row of a group whose first rows are equal gets -penalty / eps: for comparison only.
+    """
+    if unit == "rows":
+        return np.ones(len(table))
+    if unit == "first_row":
+        return (table.t == 0).astype(np.float64)
+    return 1.0 / np.diff(table.trajectory_start)[table.trajectory_index]
+
+
+def group_metrics(table: StepTable, score: np.ndarray) -> dict[str, float]:
+    """Size of the groups in trajectories, and how many carry no outcome signal."""
+    if not len(table):
+        return {}
+    sizes = np.bincount(table.group_index[table.trajectory_start[:-1]])
+    low, high = peer_range(score, table.group_index, np.ones(len(table)))
+    return {
+        "group_size_mean": float(sizes.mean()),
+        "group_size_min": float(sizes.min()),
+        "zero_variance_groups": float(np.mean(tied(low, high))),
+    }
+
+
+GROUP_METRICS = {
+    "group_size_mean": "trajectories a group, mean",
+    "group_size_min": "trajectories in the smallest group; 1 means rows that can learn nothing",
+    "zero_variance_groups": "share of groups whose scores are all equal (advantage exactly 0)",
+}
+
+
+@dataclass(frozen=True)
+class GRPO(Estimator):
+    """A_i = (s_i - mean_g) / (std_g + eps), sample standard deviation, over the group g of row i.
+
+    s_i is the trajectory's outcome less row i's penalty. GRPO: arXiv 2402.03300, section 4.1; Dr.GRPO, arXiv
+    2503.20783: `norm: mean` (A_i = s_i - mean_g), with the loss aggregation `seq-mean-token-sum-norm`.
+
+    Departures from the public code (verl-agent): statistics weigh trajectories equally, not rows; a group's
+    only member gets 0, not its raw score; equal scores give exactly 0. `unit: rows` and `lone: raw` bring
+    its behaviour back. With penalties, `trajectories` takes mean and variance of all rows, each with weight
+    1/T.
+    """
+
+    norm: str = param("mean_std", "divide by the standard deviation or not", choices=("mean_std", "mean"))
+    unit: str = param("trajectories", "what has one vote in mean and standard deviation", choices=UNITS)
+    lone: str = param("zero", "advantage of a group's only unit: 0 or its own score", choices=("zero", "raw"))
+    eps: float = param(1e-6, "added to the standard deviation", low=0)
+    fp32_reference_compat: bool = param(
+        False, "float32 statistics as in the public code, spurious ties included"
+    )
+
+    metrics_doc = GROUP_METRICS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fp32_reference_compat and self.unit == "trajectories":
+            raise ValueError(
+                "credit.grpo.fp32_reference_compat: the reference has no unit 'trajectories'; "
+                "set unit to rows or first_row, or fp32_reference_compat to false"
+            )
+
+    def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
+        score, group, weight = signals.score, table.group_index, unit_weight(table, self.unit)
+        function = normalise_float32 if self.fp32_reference_compat else normalise
+        advantage = function(score, group, weight, ddof=1 if self.norm == "mean_std" else None, eps=self.eps)
+        only = np.rint(np.bincount(group, weight))[group] == 1
+        raw = score / (1 + self.eps) if self.norm == "mean_std" else score
+        advantage = np.where(only, raw if self.lone == "raw" else 0.0, advantage)
+        return Estimated(advantage, group_metrics(table, score))

@@ -1,0 +1,207 @@
+"""A method is an ordered list of stages, run over the whole unpadded table before anything is batched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from credit.base import Context, Estimator, Reweighter, Shaper, Signals, Stage, StepTable, did_you_mean
+from credit.registry import build, stages
+
+METRICS: dict[str, str] = {
+    f"credit/{name}/{key}": doc for name, stage in stages().items() for key, doc in stage.metrics_doc.items()
+} | {
+    "credit/advantage_mean": "mean advantage over real rows",
+    "credit/advantage_std": "population standard deviation of the advantage over real rows",
+    "credit/advantage_abs_max": "largest |advantage|",
+    "credit/advantage_zero_fraction": "share of real rows whose advantage is exactly 0 (no gradient)",
+}
+"""Every metric a pipeline can report, with its meaning."""
+
+COLUMNS: dict[str, str] = {
+    f"{name}.{key}": doc for name, stage in stages().items() for key, doc in stage.columns_doc.items()
+}
+"""Every per-row column a pipeline can report, with its meaning."""
+
+
+@dataclass(frozen=True)
+class CreditResult:
+    """What a method says about each row, in the row order of the table it was given.
+
+    Attributes:
+        advantage: float [N]; 0 in padding rows. When a reweighter works per token: its mean over the row's
+            tokens.
+        token_advantage: float [sum(length)], laid out as the table's token columns; None unless one did.
+        returns: float [N] as the estimator saw them; 0 in padding rows, NaN where no stage computed any.
+        columns: "stage.column" to [N], see `COLUMNS`; 0 in padding rows.
+        metrics: see `METRICS`.
+    """
+
+    advantage: np.ndarray
+    token_advantage: np.ndarray | None
+    returns: np.ndarray
+    columns: dict[str, np.ndarray]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages in order: shapers, then one estimator, then reweighters.
+
+    Attributes:
+        stages: at least the estimator.
+        name: of the method, for messages.
+    """
+
+    stages: Sequence[Stage]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        kinds = [_kind(stage) for stage in self.stages]
+        if kinds != sorted(kinds) or kinds.count(1) != 1:
+            order = " → ".join(stage.name() for stage in self.stages) or "nothing"
+            raise ValueError(
+                f"credit method {self.name!r}: got {order}; expected any shapers, then exactly one "
+                "estimator (such as grpo or gigpo), then any reweighters"
+            )
+        estimator = self.stages[kinds.index(1)]
+        for stage in self.stages:
+            if isinstance(stage, Shaper) and stage.returns_only and not estimator.compares_returns:
+                raise ValueError(
+                    f"credit method {self.name!r}: {stage.name()} changes returns, which {estimator.name()} "
+                    "does not look at; use an estimator that compares returns, such as gigpo"
+                )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Mapping[str, Any] | None], name: str = "") -> Pipeline:
+        """A pipeline from an ordered mapping: stage name to its parameters (None or {} for the defaults).
+
+        Raises:
+            ValueError: unknown stage or parameter (with the nearest known one), value out of range, wrong
+                order.
+        """
+        return cls(tuple(build(stage, parameters or {}) for stage, parameters in config.items()), name)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Pipeline:
+        """A pipeline from a method file: `name:` and `stages:` (ordered mapping)."""
+        config = load_method(path)
+        return cls.from_config(config["stages"], config["name"])
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """Names of the services that the stages need."""
+        return frozenset().union(*(stage.requires for stage in self.stages))
+
+    def check_services(self, services: Mapping[str, Any]) -> None:
+        """Raise a ValueError naming a service that a stage needs and that is missing; call at start-up."""
+        for stage in self.stages:
+            for service in sorted(stage.requires - set(services)):
+                raise ValueError(
+                    f"credit.{stage.name()} needs the service {service!r}, got "
+                    f"{sorted(services) or 'none'}; pass services={{{service!r}: …}} to the pipeline"
+                )
+
+    def run(
+        self, table: StepTable, services: Mapping[str, Any] | None = None, *, seed: int = 0, step: int = 0
+    ) -> CreditResult:
+        """Advantages of every row.
+
+        Args:
+            table: rows in any order, padding allowed.
+            services: e.g. {"pair_scorer": scorer}, see `requires`.
+            seed: seed of every random draw (only options named `random` draw).
+            step: number of the update.
+        """
+        context = Context(services or {}, seed, step)
+        self.check_services(context.services)
+        rows_of, rows = table.canonical()
+        signals = Signals(rows_of.return_to_go, rows_of.outcome, np.zeros(len(rows_of)))
+        metrics: dict[str, float] = {}
+        columns: dict[str, np.ndarray] = {}
+        for stage in self.stages:
+            signals, output = _apply(stage, rows_of, signals, context)
+            metrics |= {f"credit/{stage.name()}/{key}": value for key, value in output.metrics.items()}
+            columns |= {
+                f"{stage.name()}.{key}": _scatter(value, rows, len(table))
+                for key, value in output.columns.items()
+            }
+        per_row, per_token = _per_row(stage, rows_of, signals.advantage)
+        if per_token is not None:
+            per_token = _scatter(per_token, table.token_index(rows), int(table.length.sum()))
+        metrics |= _advantage_metrics(per_row)
+        return CreditResult(
+            _scatter(per_row, rows, len(table)),
+            per_token,
+            _scatter(signals.returns, rows, len(table)),
+            columns,
+            metrics,
+        )
+
+
+def load_method(path: str | Path) -> dict[str, Any]:
+    """The mapping {"name": str, "stages": {stage: parameters}} of a method file, keys checked."""
+    config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(config, dict) or not isinstance(config.get("stages"), dict):
+        raise ValueError(f"{path}: expected `name:` and `stages:` (a mapping of stage to parameters)")
+    for key in config:
+        if key not in ("name", "stages"):
+            raise ValueError(f"{path}: no key {key!r}{did_you_mean(str(key), ('name', 'stages'))}")
+    return {"name": str(config.get("name") or Path(path).stem), "stages": config["stages"]}
+
+
+def _kind(stage: Stage) -> int:
+    for rank, kind in enumerate((Shaper, Estimator, Reweighter)):
+        if isinstance(stage, kind):
+            return rank
+    raise ValueError(
+        f"credit.{stage.name()}: {type(stage).__mro__[1].__name__} is no kind of stage that a pipeline "
+        "can run; derive from Shaper, Estimator or Reweighter"
+    )
+
+
+def _apply(stage: Stage, table: StepTable, signals: Signals, context: Context) -> tuple[Signals, Any]:
+    if isinstance(stage, Shaper):
+        output = stage.shape(table, signals, context)
+        changed = {k: getattr(output, k) for k in ("returns", "score", "lone_credit")}
+        return replace(signals, **{k: v for k, v in changed.items() if v is not None}), output
+    run = stage.estimate if isinstance(stage, Estimator) else stage.reweight
+    output = run(table, signals, context)
+    return replace(signals, advantage=output.advantage), output
+
+
+def _per_row(stage: Stage, table: StepTable, advantage: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The advantage [N], and [sum(length)] if the last stage spoke per token."""
+    total = int(table.length.sum())
+    # one token a row makes the two shapes equal, and then they mean the same
+    if advantage.shape == (len(table),):
+        return advantage, None
+    if advantage.shape != (total,):
+        raise ValueError(
+            f"credit.{stage.name()}: advantage of shape {advantage.shape}, expected ({len(table)},) "
+            f"or ({total},)"
+        )
+    row = np.repeat(np.arange(len(table)), table.length)
+    return np.bincount(row, advantage, minlength=len(table)) / np.maximum(table.length, 1), advantage
+
+
+def _scatter(values: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
+    result = np.zeros(n, dtype=values.dtype)
+    result[rows] = values
+    return result
+
+
+def _advantage_metrics(advantage: np.ndarray) -> dict[str, float]:
+    if not len(advantage):
+        return {}
+    return {
+        "credit/advantage_mean": float(advantage.mean()),
+        "credit/advantage_std": float(advantage.std()),
+        "credit/advantage_abs_max": float(np.abs(advantage).max()),
+        "credit/advantage_zero_fraction": float(np.mean(advantage == 0)),
+    }

@@ -1,0 +1,57 @@
+"""Discounted returns, and the penalty for invalid actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from credit.base import Context, Shaped, Shaper, Signals, StepTable, param
+
+
+def discounted_returns(reward: np.ndarray, start: np.ndarray, gamma: float) -> np.ndarray:
+    """R_t = r_t + gamma R_{t+1}, t = T-1 … 0, R_T = 0, in each trajectory.
+
+    Args:
+        reward: float [N], trajectories one after another, each in time order.
+        start: int [T+1], first row of each trajectory, then N.
+        gamma: discount.
+
+    Returns:
+        float [N].
+    """
+    returns = np.asarray(reward, dtype=np.float64).copy()
+    first, length = start[:-1], np.diff(start)
+    # longest first, so that those still running at step t are a prefix
+    first, length = first[np.argsort(-length, kind="stable")], np.sort(length)[::-1]
+    for t in range(int(length.max(initial=0)) - 2, -1, -1):
+        running = first[: np.searchsorted(-length, -(t + 1), side="left")] + t
+        returns[running] += gamma * returns[running + 1]
+    return returns
+
+
+@dataclass(frozen=True)
+class Returns(Shaper):
+    """R_t = sum_{k>=t} gamma^{k-t} r_k - c [row t invalid];  s_t = outcome - c [row t invalid].
+
+    The penalty is subtracted after discounting (so an invalid action does not reach back to the steps
+    before it) and before any comparison, both from the step's return and from the score that outcome
+    comparisons use, as in the public code of GiGPO (arXiv 2505.10978). Within one trajectory the scores are
+    therefore not all equal.
+    """
+
+    gamma: float = param(0.95, "discount per step", low=0, high=1)
+    invalid_penalty: float = param(0.1, "c, subtracted from an invalid row's return and score", low=0)
+
+    metrics_doc = {
+        "mean": "mean return over rows, penalty included",
+        "invalid_fraction": "share of invalid rows",
+    }
+
+    def shape(self, table: StepTable, signals: Signals, context: Context) -> Shaped:
+        penalty = self.invalid_penalty * ~table.valid
+        returns = discounted_returns(table.reward, table.trajectory_start, self.gamma) - penalty
+        metrics = {}
+        if len(table):
+            metrics = {"mean": float(returns.mean()), "invalid_fraction": float(np.mean(~table.valid))}
+        return Shaped(returns=returns, score=signals.score - penalty, metrics=metrics)

@@ -1,0 +1,108 @@
+"""The contract between an environment and everything that plays it.
+
+A *task* is one problem instance. An `Env` object plays one trajectory at a time:
+`reset` starts it, `step` moves it, and after a step that ended it only `reset` is legal.
+Environments are deterministic given (task, seed, actions) and never touch global random state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+
+class EnvError(RuntimeError):
+    """The environment was used against its contract, or its data is broken."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """One problem instance, light enough to keep thousands in memory."""
+
+    @property
+    def id(self) -> str:
+        """Unique within the task set, stable between runs."""
+
+    @property
+    def family(self) -> str:
+        """Kind of task, the unit of evaluation tables (ALFWorld: `pick_clean_then_place_in_recep`, ...)."""
+
+    @property
+    def split(self) -> str:
+        """Split the task belongs to (`train`, `valid_seen`, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the agent sees before it acts.
+
+    Attributes:
+        text: The observation exactly as the environment prints it.
+        anchor: The environment's key for "the same place in the same situation"; rows of one
+            group with equal anchors are peers of step-level credit methods.
+        admissible: Commands that would be accepted now, in the environment's own order.
+    """
+
+    text: str
+    anchor: str
+    admissible: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of one step.
+
+    Attributes:
+        observation: What the agent sees next (also after the last step).
+        reward: Scalar reward of this step, unscaled (ALFWorld: 1.0 on the winning step, else 0.0).
+        terminated: The task itself ended (won, bought, ...).
+        truncated: The step limit ended the trajectory.
+        success: The task is solved. Never inferred from `terminated`.
+        score: Task score in [0, 1] (ALFWorld: 1.0 iff won).
+    """
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool
+    success: bool
+    score: float
+
+    @property
+    def done(self) -> bool:
+        """Whether the trajectory is over, for whatever reason."""
+        return self.terminated or self.truncated
+
+
+class Env(ABC):
+    """One environment instance.
+
+    `instruction` holds the task sentence after `reset` ("put a clean mug in cabinet", without the
+    observation around it), so that prompts can repeat it when history is trimmed.
+    """
+
+    instruction: str = ""
+
+    @abstractmethod
+    def reset(self, task: Task, seed: int = 0) -> Observation:
+        """Starts `task` from its initial state."""
+
+    @abstractmethod
+    def step(self, action: str) -> Outcome:
+        """Plays one command. Any string is legal; what the env does not accept costs a step.
+
+        Raises:
+            EnvError: before the first `reset`, or after a step that ended the trajectory.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """Returns the state as an opaque, immutable value; later steps do not change it."""
+
+    @abstractmethod
+    def restore(self, snapshot: Any) -> Observation:
+        """Goes back to `snapshot` and returns the observation that was current there."""
+
+    def close(self) -> None:
+        """Releases resources; idempotent."""

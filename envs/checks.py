@@ -1,0 +1,252 @@
+"""Conformance kit: what `envs.base.Env` promises, checked on a real environment.
+
+    check_env(lambda: AlfworldEnv(max_steps=20), games[:4])
+
+A new environment passes it before anything else is built on it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from envs.base import Env, EnvError, Observation, Outcome, Task
+
+STRANGE_ACTIONS = (
+    "",
+    " ",
+    "\n\t\0",
+    "no such command",
+    "ünïcödé 🙂 \u202e",
+    "{0} %s {x.__class__} #rule# [a|b]",
+    "look " * 20_000,
+)
+
+
+class NonConforming(AssertionError):
+    """An environment breaks the contract; the message says which promise, on which task."""
+
+
+@dataclass(frozen=True)
+class Checker:
+    """One environment under test.
+
+    Attributes:
+        make_env: Makes a fresh instance; all instances must be configured alike.
+        seed: Seeds `reset` and the choice of actions.
+        steps: Longest random walk.
+        limit: More steps than any trajectory may take.
+        choose: Picks an action; the default draws an admissible one, and "look" where none is listed.
+        refused: Tells from an outcome that the action was not accepted; None if that cannot be seen.
+    """
+
+    make_env: Callable[[], Env]
+    seed: int
+    steps: int
+    limit: int
+    choose: Callable[[Observation, random.Random], str]
+    refused: Callable[[Outcome], bool] | None
+
+    def walk(self, env: Env, task: Task, salt: int = 0) -> tuple[list[str], list[Outcome]]:
+        """Resets `env` and plays a random walk; returns the actions and their outcomes."""
+        return self.walk_on(env, env.reset(task, self.seed), salt)
+
+    def walk_on(self, env: Env, observation: Observation, salt: int) -> tuple[list[str], list[Outcome]]:
+        """Plays a random walk from here."""
+        rng = random.Random(f"{self.seed}/{salt}")
+        actions: list[str] = []
+        outcomes: list[Outcome] = []
+        while len(actions) < self.steps and not (outcomes and outcomes[-1].done):
+            actions.append(self.choose(observation, rng))
+            outcomes.append(env.step(actions[-1]))
+            observation = outcomes[-1].observation
+        return actions, outcomes
+
+    def replay(self, env: Env, task: Task, actions: Sequence[str]) -> list[Outcome]:
+        """Resets `env` and plays `actions`."""
+        env.reset(task, self.seed)
+        return [env.step(action) for action in actions]
+
+
+def choose_admissible(observation: Observation, rng: random.Random) -> str:
+    """Draws an admissible command, or "look" where none is listed."""
+    return rng.choice(observation.admissible) if observation.admissible else "look"
+
+
+def check_env(
+    make_env: Callable[[], Env],
+    tasks: Sequence[Task],
+    seed: int = 0,
+    *,
+    steps: int = 30,
+    limit: int = 1000,
+    choose: Callable[[Observation, random.Random], str] = choose_admissible,
+    refused: Callable[[Outcome], bool] | None = None,
+) -> None:
+    """Runs every check on every task. Arguments are those of `Checker`.
+
+    Raises:
+        NonConforming: the first broken promise.
+    """
+    if not tasks:
+        raise ValueError("check_env: no tasks given.")
+    checker = Checker(make_env, seed, steps, limit, choose, refused)
+    for task in tasks:
+        for check in CHECKS:
+            try:
+                check(checker, task)
+            except NonConforming as error:
+                raise NonConforming(f"{check.__name__} on task {task.id!r}: {error}") from error
+
+
+def _demand(condition: bool, promise: str) -> None:
+    if not condition:
+        raise NonConforming(promise)
+
+
+def _raises(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except EnvError:
+        return True
+    return False
+
+
+def _check_observation(observation: Observation) -> None:
+    _demand(
+        isinstance(observation, Observation), f"an observation is an Observation, got {type(observation)}"
+    )
+    _demand(isinstance(observation.text, str), "observation.text is a string")
+    _demand(isinstance(observation.anchor, str), "observation.anchor is a string")
+    commands = observation.admissible
+    listed = isinstance(commands, tuple) and all(isinstance(command, str) for command in commands)
+    _demand(listed, "observation.admissible is a tuple of strings")
+    _demand(len(set(commands)) == len(commands), "no command is listed twice")
+
+
+def _check_outcome(outcome: Outcome) -> None:
+    _check_observation(outcome.observation)
+    _demand(not (outcome.terminated and outcome.truncated), "a step terminates or truncates, not both")
+    _demand(not outcome.truncated or not outcome.success, "running out of steps is no success")
+    _demand(0.0 <= outcome.score <= 1.0, f"score is in [0, 1], got {outcome.score}")
+    _demand(outcome.reward == outcome.reward and abs(outcome.reward) != float("inf"), "reward is finite")
+
+
+def check_contract(checker: Checker, task: Task) -> None:
+    """Types and ranges hold on a random walk, and the instruction is set."""
+    env = checker.make_env()
+    _check_observation(env.reset(task, checker.seed))
+    _demand(bool(env.instruction), "instruction holds the task sentence after reset")
+    for outcome in checker.walk(env, task)[1]:
+        _check_outcome(outcome)
+    env.close()
+
+
+def check_order(checker: Checker, task: Task) -> None:
+    """Step before reset, step after the end and a foreign snapshot raise EnvError; close is idempotent."""
+    env = checker.make_env()
+    _demand(_raises(lambda: env.step("look")), "step before reset raises EnvError")
+    env.reset(task, checker.seed)
+    _demand(_raises(lambda: env.restore(object())), "restore of a foreign value raises EnvError")
+    outcome = env.step("no such command")
+    for _ in range(checker.limit):
+        if outcome.done:
+            break
+        outcome = env.step("no such command")
+    _demand(outcome.done, f"a trajectory ends within {checker.limit} steps")
+    _demand(outcome.truncated and not outcome.terminated, "nonsense to the end is truncated, not terminated")
+    _demand(not outcome.success, "nonsense to the end is no success")
+    _demand(_raises(lambda: env.step("look")), "step after the end raises EnvError")
+    _check_observation(env.reset(task, checker.seed))
+    env.close()
+    env.close()
+
+
+def check_determinism(checker: Checker, task: Task) -> None:
+    """The same task, seed and actions give the same outcomes, whatever the global random state and history."""
+    first, second = checker.make_env(), checker.make_env()
+    state = random.getstate()
+    start = first.reset(task, checker.seed)
+    actions, outcomes = checker.walk_on(first, start, 0)
+    _demand(random.getstate() == state, "the global random state is left alone")
+    checker.walk(second, task, salt=1)
+    _demand(second.reset(task, checker.seed) == start, "reset gives the same first observation")
+    _demand(checker.replay(second, task, actions) == outcomes, "a replay gives the same outcomes")
+    _demand(checker.replay(first, task, actions) == outcomes, "an instance can be reset and replayed")
+
+
+def check_snapshot(checker: Checker, task: Task) -> None:
+    """A snapshot is not changed by later steps, can be used often, and continues as the original did."""
+    env = checker.make_env()
+    start = env.reset(task, checker.seed)
+    before = env.snapshot()
+    actions, outcomes = checker.walk_on(env, start, 0)
+    middle = len(actions) // 2
+    for _ in range(2):
+        _demand(env.restore(before) == start, "restore returns the observation that was current")
+        _demand([env.step(action) for action in actions] == outcomes, "a continuation repeats the original")
+    env.restore(before)
+    seen = [env.step(action) for action in actions[:middle]]
+    inside = env.snapshot()
+    current = seen[-1].observation if seen else start
+    for salt in (2, 3):
+        checker.walk_on(env, current, salt)
+        _demand(env.restore(inside) == current, "restore returns the observation that was current")
+    rest = [env.step(action) for action in actions[middle:]]
+    _demand(rest == outcomes[middle:], "branches taken from a snapshot leave it as it was")
+    env.restore(before)
+    _demand(bool(env.instruction), "restore sets the instruction")
+
+
+def check_isolation(checker: Checker, task: Task) -> None:
+    """Two instances stepped in turn behave as each does alone."""
+    one, two = checker.make_env(), checker.make_env()
+    actions, alone = checker.walk(one, task)
+    one.reset(task, checker.seed)
+    observation, rng = two.reset(task, checker.seed), random.Random(checker.seed + 1)
+    together, two_over = [], False
+    for action in actions:
+        together.append(one.step(action))
+        if not two_over:
+            outcome = two.step(checker.choose(observation, rng))
+            observation, two_over = outcome.observation, outcome.done
+    _demand(together == alone, "another instance changes nothing")
+
+
+def check_strange_actions(checker: Checker, task: Task) -> None:
+    """Any string is a legal action: it costs a step and never crashes."""
+    env = checker.make_env()
+    start = env.reset(task, checker.seed)
+    snapshot = env.snapshot()
+    for action in (*STRANGE_ACTIONS, *(f"  {command}  " for command in start.admissible[:2])):
+        env.restore(snapshot)
+        _check_outcome(env.step(action))
+
+
+def check_admissible(checker: Checker, task: Task) -> None:
+    """Every listed command is accepted; skipped where a refusal cannot be told from an outcome."""
+    if checker.refused is None:
+        return
+    env = checker.make_env()
+    observation, rng = env.reset(task, checker.seed), random.Random(checker.seed)
+    for _ in range(min(checker.steps, 10)):
+        snapshot = env.snapshot()
+        for command in observation.admissible:
+            _demand(not checker.refused(env.step(command)), f"the listed command {command!r} is accepted")
+            env.restore(snapshot)
+        outcome = env.step(checker.choose(observation, rng))
+        observation = outcome.observation
+        if outcome.done:
+            return
+
+
+CHECKS: tuple[Callable[[Checker, Task], None], ...] = (
+    check_contract,
+    check_order,
+    check_determinism,
+    check_snapshot,
+    check_isolation,
+    check_strange_actions,
+    check_admissible,
+)

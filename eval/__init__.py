@@ -1,0 +1,1 @@
+"""Evaluation of a policy on a fixed split and reports of a run."""

@@ -1,0 +1,41 @@
+"""Which metrics the report plots over updates."""
+
+from __future__ import annotations
+
+from eval.figures import Panel
+
+SUCCESS = "rollout/success"
+PANELS = (
+    Panel("Return of a trajectory", {"rollout/return": "return"}),
+    Panel(
+        "Groups with an outcome signal",
+        {"rollout/mixed_groups": "successes and failures"},
+        share=True,
+    ),
+    Panel("Steps of a trajectory", {"rollout/steps": "steps"}),
+    Panel(
+        "Steps by validity",
+        {"rollout/well_formed": "well-formed", "rollout/admissible": "admissible", "rollout/valid": "valid"},
+        share=True,
+    ),
+    Panel("Entropy of the next token, nats", {"train/entropy": "entropy"}),
+    Panel("KL, nats a token", {"train/kl_ref": "to the reference", "train/kl_sampled": "to the sampler"}),
+    Panel("Gradient norm before clipping", {"train/grad_norm": "norm"}),
+    Panel("Tokens clipped", {"train/clip_fraction": "ratio clip", "train/dual_clip_fraction": "dual clip"}, share=True),
+    Panel(
+        "Time of an update, s",
+        {
+            "time/rollout": "rollout",
+            "time/learner": "learner",
+            "time/eval": "evaluation",
+            "time/credit": "credit",
+            "time/sync": "sync",
+            "time/store": "store",
+        },
+        stacked=True,
+    ),
+    Panel(
+        "Speed, tokens/s",
+        {"speed/rollout_tokens_per_s": "rollout", "speed/train_tokens_per_s": "learner"},
+    ),
+)

@@ -1,0 +1,146 @@
+"""The report of a run: one HTML file that needs no network, made from the files of the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from eval import figures
+from eval.compare import Comparison, compare, disjoint
+from eval.format import FILTERS
+from eval.groupview import GroupView, choose_group
+from eval.panels import PANELS, SUCCESS
+from eval.result import Tally
+from eval.runfolder import RunFolder, leaves
+from eval.summary import result_line
+from eval.svg import sparkline
+
+Option = tuple[str, Any, str, str]
+"""Dotted path, value, layer it came from, meaning; such as `configs.show.rows` yields."""
+
+
+def write_report(
+    run_dir: Path | str, *, options: Iterable[Option] | None = None, meanings: Mapping[str, str] | None = None
+) -> Path:
+    """Writes `run_dir/report.html` from whatever the run has written so far.
+
+    Args:
+        run_dir: A run folder; config.json must exist, everything else may be missing.
+        options: The run's options with their provenance; without, the bare values of config.json are shown.
+        meanings: Metric → what it means, for the tables; unknown metrics are shown without.
+
+    Returns:
+        The report's path.
+
+    Raises:
+        EvalError: it is no run folder, or one of its files is broken.
+    """
+    run = RunFolder.read(run_dir)
+    path = run.path / "report.html"
+    path.write_text(render(run, path, options, meanings or {}), encoding="utf-8")
+    return path
+
+
+def render(run: RunFolder, path: Path, options: Iterable[Option] | None, meanings: Mapping[str, str]) -> str:
+    """Returns the report's HTML; `path`, where it will be, is named in its result line."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    group = choose_group(run.trajectories)
+    both = run.before is not None and run.after is not None
+    return environment.get_template("report.html.j2").render(
+        run=run,
+        line=result_line(run.before, run.after, run.method, run.updates, path) if both else None,
+        paired=_paired(run) if both else None,
+        disjoint=both and disjoint(run.before, run.after),
+        success=_success(run),
+        panels=_panels(run),
+        families=figures.family_figure(run.before, run.after) if run.evals else None,
+        family_rows=_family_rows(run),
+        credit=_metric_rows(run, "credit/", meanings),
+        metrics=_metric_rows(run, "", meanings),
+        group=group,
+        pairs=_pairs(group) if group else [],
+        config=_config(run, options),
+        provenance=options is not None,
+    )
+
+
+def _paired(run: RunFolder) -> Comparison | None:
+    """Compares first and last evaluation if they played the same tasks (eval.tasks may change on resume)."""
+    same = [task.task_id for task in run.before.tasks] == [task.task_id for task in run.after.tasks]
+    return compare(run.before, run.after) if same else None
+
+
+def _success(run: RunFolder) -> Markup | None:
+    training = run.series(SUCCESS)
+    return figures.success_figure(training, run.evals) if training[0] or run.evals else None
+
+
+def _panels(run: RunFolder) -> list[tuple[str, Markup]]:
+    """Returns (title, figure) of every panel of which some metric was logged."""
+    drawn = []
+    for i, panel in enumerate(PANELS):
+        curves = {name: run.series(name) for name in panel.names}
+        curves = {name: curve for name, curve in curves.items() if curve[0]}
+        if curves:
+            drawn.append((panel.title, figures.panel_figure(panel, curves, f"panel{i}")))
+    return drawn
+
+
+def _family_rows(run: RunFolder) -> list[tuple[str, Tally | None, Tally | None]]:
+    """Returns (family, before, after), then all tasks together."""
+    before = run.before.per_family if run.before else {}
+    after = run.after.per_family if run.after else {}
+    rows = [(family, before.get(family), after.get(family)) for family in sorted(before.keys() | after.keys())]
+    if rows:
+        rows.append(("all tasks", run.before and run.before.overall, run.after and run.after.overall))
+    return rows
+
+
+def _metric_rows(run: RunFolder, prefix: str, meanings: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Returns name, first and last value, sparkline and meaning of every metric with that prefix."""
+    rows = []
+    for name in sorted({name for record in run.metrics for name in record}):
+        if name == "update" or not name.startswith(prefix):
+            continue
+        values = run.series(name)[1]
+        figures_only = {"first": values[0], "last": values[-1], "spark": sparkline(values)}
+        rows.append({"name": name, **figures_only, "meaning": meanings.get(name, "")})
+    return rows
+
+
+def _pairs(group: GroupView) -> list[dict[str, Any]]:
+    """Returns the pairs of siblings with their figure and the selectors that light up matched steps."""
+    pairs = []
+    for i, (left, right) in enumerate(group.pairs):
+        name = f"pair{i}"
+        selectors = []
+        for step in right.steps:
+            if step.match is not None and step.match[0] == left.index:
+                here, there = f"#{name}-r-{step.t}", f"#{name}-l-{step.match[1]}"
+                selectors += [f"#{name}:has({here}:hover) {there}", f"#{name}:has({there}:hover) {here}"]
+        figure = figures.match_figure(left, right, group.largest, name) if left is not right else None
+        pairs.append(
+            {"name": name, "left": left, "right": right, "figure": figure, "rules": Markup(",\n".join(selectors))}
+        )
+    return pairs
+
+
+def _config(run: RunFolder, options: Iterable[Option] | None) -> dict[str, list[Option]]:
+    """Returns section → options, sections and options in the order given."""
+    if options is None:
+        options = [(key, value, "", "") for key, value in leaves(run.config)]
+    sections: dict[str, list[Option]] = {}
+    for option in options:
+        sections.setdefault(option[0].partition(".")[0] if "." in option[0] else "run", []).append(option)
+    return sections

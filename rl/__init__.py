@@ -1,0 +1,1 @@
+"""Assembly, losses, learners and the training loop."""

@@ -1,0 +1,93 @@
+"""The training engine of one process: plain PyTorch with fused AdamW."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from rl.engine import NonFiniteError, OptimOptions
+from rl.forward import ResponseModel
+
+STATE_FILE = "optimizer.pt"
+
+
+class TorchEngine:
+    """See `rl.engine.Engine`."""
+
+    rank = 0
+    world_size = 1
+
+    def __init__(self, model: PreTrainedModel, options: OptimOptions) -> None:
+        """Takes `model` as it is: trained in place, on its device and in its type.
+
+        Args:
+            model: Any causal LM.
+            options: Of the optimiser.
+        """
+        self.module = ResponseModel(model)
+        self.model = model
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._grad_clip = options.grad_clip
+        self._optimizer = torch.optim.AdamW(
+            self._parameters, lr=0.0, betas=options.betas, weight_decay=options.weight_decay, fused=True
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """See `Engine.device`."""
+        return self._parameters[0].device
+
+    def backward(self, loss: torch.Tensor, *, last: bool) -> None:
+        """See `Engine.backward`."""
+        loss.backward()
+
+    def step(self, lr: float) -> float:
+        """See `Engine.step`."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip))
+        if not math.isfinite(norm):
+            self._optimizer.zero_grad(set_to_none=True)
+            raise NonFiniteError(f"gradient norm is {norm}")
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
+        """See `Engine.reduce`."""
+        return list(values)
+
+    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Engine.named_weights`; tied weights come once."""
+        yield from unique_weights(self.model)
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """See `Engine.load_weights`."""
+        for name, target in unique_weights(self.model):
+            if name not in weights:
+                raise KeyError(f"no weight named {name!r} among the {len(weights)} given")
+            target.copy_(weights[name])
+
+    def save(self, folder: Path) -> None:
+        """See `Engine.save`."""
+        torch.save(self._optimizer.state_dict(), folder / STATE_FILE)
+
+    def load(self, folder: Path) -> None:
+        """See `Engine.load`."""
+        self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))
+
+
+def unique_weights(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The state dict without second names of tied weights."""
+    seen = set()
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            yield name, tensor

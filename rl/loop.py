@@ -1,0 +1,112 @@
+"""The outer loop: rollout → credit → learner → sync, with evaluations and checkpoints between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.policy import Policy, Sampling
+from agent.rollout import rollout
+from credit.pipeline import Pipeline
+from rl.assemble import advantage_of, step_table, token_rows
+from rl.checkpoint import TrainState
+from rl.learner import Learner
+from rl.metrics import rollout_metrics
+from rl.plan import Evaluate, Outputs, Plan, Play
+from rl.progress import Progress
+from rl.sync import sync
+from rl.tasks import draw
+from rl.timing import Clock
+
+
+def train(
+    policy: Policy,
+    learner: Learner,
+    pipeline: Pipeline,
+    *,
+    play: Play,
+    plan: Plan,
+    outputs: Outputs,
+    state: TrainState,
+    services: Mapping[str, Any] | None = None,
+    evaluate: Evaluate | None = None,
+) -> TrainState:
+    """Trains until `plan.updates` updates are done.
+
+    Args:
+        policy: Samples; gets the learner's weights before the first update and after each.
+        learner: Trains; as new, or restored together with `state`.
+        pipeline: The credit method.
+        play: Tasks, environments and sampling.
+        plan: Updates and intervals.
+        outputs: Metrics, checkpoints, trajectories, console.
+        state: `TrainState()`, or what `Checkpoints.restore` returned.
+        services: What the credit stages require, by name.
+        evaluate: Called before the first update, every `plan.eval_every`, and at the end.
+
+    Returns:
+        The state after the last update; its checkpoint is the newest.
+    """
+    pipeline.check_services(services or {})
+    sync(learner, policy)
+    if state.update == 0 and evaluate:
+        metrics, state = _evaluate(evaluate, policy, state, outputs.progress)
+        outputs.tracker.log(0, metrics)
+    for update in range(state.update + 1, plan.updates + 1):
+        clock = Clock(update, outputs.progress)
+        with clock("rollout"):
+            position = (update - 1) * play.groups  # also numbers the groups over the run
+            groups = rollout(
+                policy,
+                Sampling(play.temperature),
+                play.make_env,
+                draw(play.tasks, play.groups, position=position, seed=plan.seed),
+                group_size=play.group_size,
+                prompts=play.prompts,
+                max_parallel=play.max_parallel,
+                seed=plan.seed,
+                group_offset=position,
+                on_progress=outputs.progress.trajectories,
+            )
+        with clock("credit"):
+            table = step_table(groups, success_reward=play.success_reward)
+            credit = pipeline.run(table, services, seed=plan.seed, step=update)
+            rows = token_rows(groups, mask_truncated=play.mask_truncated)
+        with clock("learner"):
+            trained = learner.update(rows, advantage_of(table, credit), update=update)
+        with clock("sync"):
+            sync(learner, policy)
+        state = replace(state, update=update)
+        metrics = {**rollout_metrics(groups), **credit.metrics, **trained}
+        if outputs.store.due(update):
+            with clock("store"):
+                outputs.store.write(update, groups, table, credit)
+        if evaluate and _due(update, plan.eval_every, plan.updates):
+            with clock("eval"):
+                evaluated, state = _evaluate(evaluate, policy, state, outputs.progress)
+            metrics |= evaluated
+        metrics |= clock.metrics(metrics["rollout/tokens"])
+        outputs.tracker.log(update, metrics)
+        outputs.progress.line(update, metrics)
+        if _due(update, plan.checkpoint_every, plan.updates):  # last: it vouches for all of the above
+            outputs.progress.stage(update, "checkpoint")
+            outputs.checkpoints.save(learner, state)
+    return state
+
+
+def _due(update: int, every: int, last: int) -> bool:
+    return update == last or (every > 0 and update % every == 0)
+
+
+def _evaluate(
+    evaluate: Evaluate, policy: Policy, state: TrainState, progress: Progress
+) -> tuple[dict[str, float], TrainState]:
+    """Evaluates, and remembers the best success so far."""
+    progress.stage(state.update, "evaluation")
+    metrics = dict(evaluate(policy, state.update))
+    progress.evaluated(state.update, metrics)
+    if metrics["eval/success"] > state.best.get("eval/success", -1.0):
+        best = {"eval/success": metrics["eval/success"], "update": float(state.update)}
+        state = replace(state, best=best)
+    return metrics, state

@@ -1,0 +1,224 @@
+"""Policy losses, KL estimators and aggregations as pure functions over flat token vectors.
+
+Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response). A loss is
+always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed over a whole optimiser step; so the
+split into micro-batches, their packing and the number of ranks change no gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+KlKind = Literal["k1", "abs", "k2", "k3"]
+
+# Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
+# gradients. Every clip range in use is far inside, so no finite gradient changes.
+MAX_LOG_RATIO = 20.0
+GSPO_MAX_LOG_RATIO = 10.0
+K3_LIMIT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LossOptions:
+    """The policy loss of a run; meanings and ranges are those of `configs.schema.TrainConfig`.
+
+    Attributes:
+        norm_length: Constant L_max of `seq-mean-token-sum-norm`: the longest possible response, tokens.
+    """
+
+    kind: Literal["ppo", "gspo"] = "ppo"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float | None = 3.0
+    aggregation: Aggregation = "token-mean"
+    kl_coef: float = 0.0
+    kl_kind: KlKind = "k3"
+    entropy_coef: float = 0.0
+    norm_length: int = 1
+
+    def __post_init__(self) -> None:
+        if self.aggregation not in get_args(Aggregation):
+            raise ValueError(f"unknown aggregation {self.aggregation!r}: one of {get_args(Aggregation)}")
+        if self.norm_length < 1:
+            raise ValueError(f"norm_length must be at least 1 token, got {self.norm_length}")
+
+    @property
+    def needs_zero_advantage(self) -> bool:
+        """Whether tokens with advantage 0 still have a gradient (through KL or entropy)."""
+        return self.kl_coef > 0 or self.entropy_coef > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """Per-token policy loss and what to report of it, all [T].
+
+    Attributes:
+        loss_T: The loss before aggregation.
+        ratio_T: Importance ratio, detached.
+        clipped_T: The ratio clip is active (bool).
+        dual_clipped_T: The dual clip is active (bool).
+    """
+
+    loss_T: torch.Tensor
+    ratio_T: torch.Tensor
+    clipped_T: torch.Tensor
+    dual_clipped_T: torch.Tensor
+
+
+def _clipped_surrogate(
+    ratio_T: torch.Tensor, advantage_T: torch.Tensor, low: float, high: float, dual: float | None
+) -> TokenLoss:
+    plain_T = -advantage_T * ratio_T
+    bounded_T = -advantage_T * ratio_T.clamp(1.0 - low, 1.0 + high)
+    loss_T = torch.maximum(plain_T, bounded_T)
+    clipped_T = bounded_T > plain_T
+    dual_clipped_T = torch.zeros_like(clipped_T)
+    if dual is not None:
+        ceiling_T = -advantage_T * dual
+        dual_clipped_T = (loss_T > ceiling_T) & (advantage_T < 0)
+        loss_T = torch.where(advantage_T < 0, torch.minimum(loss_T, ceiling_T), loss_T)
+    return TokenLoss(loss_T, ratio_T.detach(), clipped_T, dual_clipped_T)
+
+
+def ppo_loss(
+    logp_now_T: torch.Tensor,
+    logp_sampled_T: torch.Tensor,
+    advantage_T: torch.Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+) -> TokenLoss:
+    """Clipped surrogate of PPO (Schulman et al. 2017, eq. 7) with clip-higher and dual clip.
+
+        r_i = exp(logp_now_i − logp_sampled_i)
+        L_i = max(−A_i r_i, −A_i clip(r_i, 1 − ε_lo, 1 + ε_hi))
+        L_i ← min(L_i, −A_i c)   where A_i < 0 and a dual clip c is set
+
+    Sources: ε_hi > ε_lo is DAPO's clip-higher (Yu et al. 2025, §3.1); the dual clip is Ye et al. 2020,
+    eq. 5. Departures: the denominator is the sampler's own log-probability (no recomputation under the
+    learner), and the log-ratio is clamped to ±20 against overflow.
+    """
+    log_ratio_T = (logp_now_T - logp_sampled_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return _clipped_surrogate(log_ratio_T.exp(), advantage_T, clip_low, clip_high, dual_clip)
+
+
+def gspo_loss(
+    logp_now_T: torch.Tensor,
+    logp_sampled_T: torch.Tensor,
+    advantage_T: torch.Tensor,
+    seq_T: torch.Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+) -> TokenLoss:
+    """Sequence-level importance ratio of GSPO in its token form (Zheng et al. 2025, eq. 5 and 13).
+
+        log s_q = mean over i in q of (logp_now_i − logp_sampled_i)
+        r_i     = exp(min(logp_now_i − sg[logp_now_i] + sg[log s_q], 10))
+        L_i     = max(−A_i r_i, −A_i clip(r_i, 1 − ε_lo, 1 + ε_hi))
+
+    Defined with the aggregation seq-mean-token-mean; no dual clip. Departure: a sequence is one step's
+    response, not the whole trajectory.
+
+    Args:
+        seq_T: Sequence of each token, int64, 0 … S−1; sequences must be whole.
+    """
+    log_ratio_T = (logp_now_T - logp_sampled_T).detach()
+    count = int(seq_T.max()) + 1 if seq_T.numel() else 0
+    sum_S = log_ratio_T.new_zeros(count).index_add_(0, seq_T, log_ratio_T)
+    length_S = log_ratio_T.new_zeros(count).index_add_(0, seq_T, torch.ones_like(log_ratio_T))
+    log_s_T = (sum_S / length_S.clamp(min=1.0))[seq_T]
+    ratio_T = (logp_now_T - logp_now_T.detach() + log_s_T).clamp(max=GSPO_MAX_LOG_RATIO).exp()
+    return _clipped_surrogate(ratio_T, advantage_T, clip_low, clip_high, None)
+
+
+def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind) -> torch.Tensor:
+    """Per-token estimate of KL(now ‖ ref) from tokens sampled near `now` (Schulman 2020, "Approximating KL").
+
+        d = logp_ref − logp_now
+        k1 = −d     abs = |d|     k2 = d²/2     k3 = clip(exp(d) − d − 1, −10, 10)
+
+    Departure: in k3, d is also clamped to ±20 before exp; the outer clip zeroes the gradient there
+    anyway. As a *loss*, k1 has an expected gradient of zero on-policy: it measures but does not hold.
+    """
+    d_T = logp_ref_T - logp_now_T
+    if kind == "k1":
+        return -d_T
+    if kind == "abs":
+        return d_T.abs()
+    if kind == "k2":
+        return 0.5 * d_T.square()
+    if kind == "k3":
+        d_T = d_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        return (d_T.exp() - d_T - 1.0).clamp(-K3_LIMIT, K3_LIMIT)
+    raise ValueError(f"unknown KL estimator {kind!r}: one of {get_args(KlKind)}")
+
+
+def sequence_weights(length_S: np.ndarray, aggregation: Aggregation, norm_length: int) -> np.ndarray:
+    """Weight every token of sequence q carries in `Σ_i w_i L_i`, over one whole optimiser step.
+
+        token-mean                w = 1 / Σ_q n_q
+        seq-mean-token-sum        w = 1 / S
+        seq-mean-token-mean       w = 1 / (S n_q)        (GRPO, GSPO)
+        seq-mean-token-sum-norm   w = 1 / L_max          (Dr.GRPO, Liu et al. 2025)
+
+    n_q counts the loss tokens of sequence q, S the sequences with n_q > 0 (an empty one has weight 0
+    and counts nowhere). Departure from verl-agent: its token-mean is taken a micro-batch and then
+    averaged; here the normaliser is one number for the step.
+
+    Args:
+        length_S: Loss tokens of each sequence, [S].
+        aggregation: One of the four above.
+        norm_length: L_max in tokens.
+
+    Returns:
+        Weights [S], float64.
+    """
+    length_S = np.asarray(length_S, dtype=np.float64)
+    live_S = length_S > 0
+    if not live_S.any():
+        return np.zeros_like(length_S)
+    if aggregation == "token-mean":
+        weight_S = np.full_like(length_S, 1.0 / length_S.sum())
+    elif aggregation == "seq-mean-token-sum":
+        weight_S = np.full_like(length_S, 1.0 / live_S.sum())
+    elif aggregation == "seq-mean-token-mean":
+        weight_S = 1.0 / (live_S.sum() * np.maximum(length_S, 1.0))
+    elif aggregation == "seq-mean-token-sum-norm":
+        weight_S = np.full_like(length_S, 1.0 / norm_length)
+    else:
+        raise ValueError(f"unknown aggregation {aggregation!r}: one of {get_args(Aggregation)}")
+    return np.where(live_S, weight_S, 0.0)
+
+
+def policy_loss(
+    logp_now_T: torch.Tensor,
+    logp_sampled_T: torch.Tensor,
+    advantage_T: torch.Tensor,
+    seq_T: torch.Tensor,
+    options: LossOptions,
+) -> TokenLoss:
+    """Dispatches to `ppo_loss` or `gspo_loss` with the run's options."""
+    if options.kind == "gspo":
+        return gspo_loss(
+            logp_now_T,
+            logp_sampled_T,
+            advantage_T,
+            seq_T,
+            clip_low=options.clip_low,
+            clip_high=options.clip_high,
+        )
+    return ppo_loss(
+        logp_now_T,
+        logp_sampled_T,
+        advantage_T,
+        clip_low=options.clip_low,
+        clip_high=options.clip_high,
+        dual_clip=options.dual_clip,
+    )

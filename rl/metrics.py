@@ -1,0 +1,135 @@
+"""Every metric a run logs: its unit and meaning, once; and the ones a rollout gives.
+
+`docs/metrics.md` is written from this table by `render_table`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from agent.types import Group
+from credit.pipeline import METRICS as CREDIT_METRICS
+
+METRICS: dict[str, tuple[str, str]] = {
+    "rollout/success": ("share", "trajectories that solved their task"),
+    "rollout/success/*": ("share", "the same within one task family"),
+    "rollout/score": ("0–1", "mean task score of a trajectory"),
+    "rollout/return": ("env reward", "mean sum of a trajectory's unscaled rewards"),
+    "rollout/mixed_groups": ("share", "groups with successes and failures: those with an outcome signal"),
+    "rollout/steps": ("steps", "mean length of a trajectory"),
+    "rollout/truncated": ("share", "trajectories ended by the step limit"),
+    "rollout/well_formed": ("share", "steps whose response has the required tags in order"),
+    "rollout/admissible": ("share", "steps whose action is in the environment's list"),
+    "rollout/valid": ("share", "steps that are well-formed and admissible"),
+    "rollout/cut_responses": ("share", "responses cut by length"),
+    "rollout/response_tokens": ("tokens", "mean length of a response"),
+    "rollout/tokens": ("tokens", "tokens sampled in this update"),
+    "rollout/prompt_tokens": ("tokens", "tokens given in this update: prompts, or what continued a row"),
+    **{name: ("—", meaning) for name, meaning in CREDIT_METRICS.items()},
+    "train/loss": ("nats", "Σ weight·loss with KL and entropy terms, mean over optimiser steps"),
+    "train/policy_loss": ("nats", "the same without KL and entropy terms"),
+    "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens (0 without a reference)"),
+    "train/kl_sampled": ("nats", "mean of logp_sampled − logp_now: drift from the sampling policy"),
+    "train/entropy": ("nats", "entropy of the next-token distribution, mean over tokens"),
+    "train/clip_fraction": ("share", "tokens where the ratio clip is active"),
+    "train/dual_clip_fraction": ("share", "tokens where the dual clip is active"),
+    "train/ratio_max": ("ratio", "largest importance ratio of any token in any optimiser step"),
+    "train/mismatch_mean": (
+        "nats",
+        "mean |logp_sampled − logp_now| at the first optimiser step: sampler against learner",
+    ),
+    "train/mismatch_ratio_max": ("ratio", "largest ratio, either way, between the two there (1: they agree)"),
+    "train/grad_norm": ("norm", "global gradient norm before clipping, mean over optimiser steps"),
+    "train/lr": ("1/step", "learning rate"),
+    "train/optimizer_steps": ("steps", "optimiser steps taken"),
+    "train/skipped_steps": ("steps", "mini-batches without any gradient: no step was taken"),
+    "train/skipped_rows": ("share", "token rows without any gradient, left out of forward and backward"),
+    "train/loss_tokens": ("tokens", "tokens under the loss, over all epochs"),
+    "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
+    "train/padded_fraction": ("share", "padding among the positions computed"),
+    "eval/n": ("tasks", "tasks played"),
+    "eval/success": ("share", "tasks solved"),
+    "eval/success_lo": ("share", "lower end of the 95 % Wilson interval"),
+    "eval/success_hi": ("share", "upper end of the 95 % Wilson interval"),
+    "eval/success/*": ("share", "tasks solved within one family"),
+    "eval/score": ("0–1", "mean task score"),
+    "eval/mean_steps": ("steps", "mean steps of a task, solved or not"),
+    "eval/truncated": ("share", "tasks ended by the step limit"),
+    "eval/well_formed": ("share", "as rollout/well_formed"),
+    "eval/admissible": ("share", "as rollout/admissible"),
+    "eval/valid": ("share", "as rollout/valid"),
+    "eval/tokens": ("tokens", "tokens sampled"),
+    "eval/seconds": ("s", "wall time of the evaluation"),
+    "time/rollout": ("s", "playing the trajectories"),
+    "time/credit": ("s", "step table, credit pipeline, token rows"),
+    "time/learner": ("s", "epochs of forward and backward passes, reference included"),
+    "time/sync": ("s", "weights from learner to policy"),
+    "time/eval": ("s", "evaluation"),
+    "time/store": ("s", "writing the trajectories"),
+    "time/update": ("s", "the whole update"),
+    "speed/rollout_tokens_per_s": ("tokens/s", "tokens sampled per second of rollout, environments included"),
+    "speed/train_tokens_per_s": ("tokens/s", "input tokens (without padding) per second of learner"),
+}
+"""Name (or a name ending in `/*`, for any one last part) → (unit, meaning)."""
+
+TIMED = ("time/", "speed/", "eval/seconds")
+"""Prefixes of what differs between two otherwise equal runs."""
+
+
+def describe(name: str) -> tuple[str, str]:
+    """Returns (unit, meaning) of a metric.
+
+    Raises:
+        KeyError: it is not in `METRICS`.
+    """
+    pattern = name.rpartition("/")[0] + "/*"
+    if name not in METRICS and pattern not in METRICS:
+        raise KeyError(f"metric {name!r} has no entry in rl.metrics.METRICS: add its unit and meaning there")
+    return METRICS.get(name) or METRICS[pattern]
+
+
+def render_table() -> str:
+    """Returns the table as Markdown, in the order of `METRICS`."""
+    lines = ["| metric | unit | meaning |", "|---|---|---|"]
+    for name, (unit, meaning) in METRICS.items():
+        shown = name.replace("/*", "/‹family›")
+        lines.append(f"| `{shown}` | {unit} | {meaning.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Counts an update's trajectories; shares of steps are weighted by step, of trajectories by trajectory.
+
+    Raises:
+        ValueError: there are no trajectories.
+    """
+    trajectories = [tr for group in groups for tr in group]
+    steps = [step for tr in trajectories for step in tr.steps]
+    if not steps:
+        raise ValueError("no steps to count: the rollout returned no trajectories")
+    families = defaultdict(list)
+    for tr in trajectories:
+        families[tr.family].append(tr.success)
+    tokens = sum(tr.tokens_sampled for tr in trajectories)
+    mixed = [len({tr.success for tr in group}) == 2 for group in groups if group]
+    return {
+        "rollout/success": _mean([tr.success for tr in trajectories]),
+        **{f"rollout/success/{family}": _mean(wins) for family, wins in sorted(families.items())},
+        "rollout/score": _mean([tr.score for tr in trajectories]),
+        "rollout/return": _mean([sum(s.reward for s in tr.steps) for tr in trajectories]),
+        "rollout/mixed_groups": _mean(mixed),
+        "rollout/steps": len(steps) / len(trajectories),
+        "rollout/truncated": _mean([tr.truncated for tr in trajectories]),
+        "rollout/well_formed": _mean([s.well_formed for s in steps]),
+        "rollout/admissible": _mean([s.admissible for s in steps]),
+        "rollout/valid": _mean([s.valid for s in steps]),
+        "rollout/cut_responses": _mean([s.finish == "length" for s in steps]),
+        "rollout/response_tokens": tokens / len(steps),
+        "rollout/tokens": float(tokens),
+        "rollout/prompt_tokens": float(sum(len(s.prompt_ids) for s in steps)),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

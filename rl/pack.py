@@ -1,0 +1,195 @@
+"""From token rows to the padded micro-batches of one optimiser step.
+
+Padding is on the right and attention is causal, so real tokens never see it: a batch needs no attention
+mask and no position ids, and the attention kernel takes its plain causal path. What a forward pass would
+compute for nothing is left out before packing: everything after the last token under the loss, and (when
+nothing but the advantage makes a gradient) responses whose every advantage is exactly 0. Weights are made
+first, on all rows, so leaving those out changes no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rl.assemble import Advantage, TokenRow, span_advantage
+from rl.loss import LossOptions, sequence_weights
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """What one row contributes to one optimiser step.
+
+    Attributes:
+        ids: int32 [L], input tokens up to the one that predicts the last token under the loss.
+        position_T: int64 [T], position in `ids` whose output predicts each token under the loss.
+        target_T: int64 [T], that token.
+        logp_sampled_T: float32 [T].
+        logp_ref_T: float32 [T], or None without a reference.
+        advantage_T: float32 [T].
+        weight_T: float32 [T], see `rl.loss.sequence_weights`.
+        lengths: Tokens of each sequence (one step's response), Σ = T.
+    """
+
+    ids: np.ndarray
+    position_T: np.ndarray
+    target_T: np.ndarray
+    logp_sampled_T: np.ndarray
+    logp_ref_T: np.ndarray | None
+    advantage_T: np.ndarray
+    weight_T: np.ndarray
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """One micro-batch. T counts its tokens under the loss, in row order.
+
+    Attributes:
+        ids_BL: int64, right-padded with 0.
+        position_T: int64, index into the flattened B·L positions.
+        target_T: int64, token to predict there.
+        logp_sampled_T: float32.
+        logp_ref_T: float32, or None.
+        advantage_T: float32.
+        weight_T: float32.
+        seq_T: int64, sequence of each token, numbered from 0 within the batch.
+        tokens: Input tokens without padding.
+    """
+
+    ids_BL: torch.Tensor
+    position_T: torch.Tensor
+    target_T: torch.Tensor
+    logp_sampled_T: torch.Tensor
+    logp_ref_T: torch.Tensor | None
+    advantage_T: torch.Tensor
+    weight_T: torch.Tensor
+    seq_T: torch.Tensor
+    tokens: int
+
+
+def loss_rows(
+    rows: Sequence[TokenRow],
+    advantage: Advantage,
+    options: LossOptions,
+    logp_ref: Sequence[np.ndarray] | None = None,
+) -> tuple[list[LossRow], int]:
+    """Prepares the rows of one optimiser step.
+
+    Args:
+        rows: All rows of the step.
+        advantage: One a step row or one a response token.
+        options: Aggregation, and whether tokens with advantage 0 have a gradient.
+        logp_ref: For each row, the reference's log-probabilities, laid out like `logp_sampled`.
+
+    Returns:
+        The rows that have a gradient, and how many had none and were left out.
+
+    Raises:
+        ValueError: a NaN or infinite advantage.
+    """
+    length_S = np.array([end - start for row in rows for start, end, _ in row.spans], dtype=np.int64)
+    weight_S = sequence_weights(length_S, options.aggregation, options.norm_length)
+    prepared: list[LossRow] = []
+    first = 0
+    for index, row in enumerate(rows):
+        weights = weight_S[first : first + len(row.spans)]
+        first += len(row.spans)
+        ref = None if logp_ref is None else logp_ref[index]
+        kept = _loss_row(row, advantage, weights, ref, options.needs_zero_advantage)
+        if kept is not None:
+            prepared.append(kept)
+    return prepared, len(rows) - len(prepared)
+
+
+def _loss_row(
+    row: TokenRow, advantage: Advantage, weights: np.ndarray, ref_T: np.ndarray | None, keep_zero: bool
+) -> LossRow | None:
+    positions, kept, advantages, token_weights, lengths = [], [], [], [], []
+    offset = 0
+    for (start, end, step_row), weight in zip(row.spans, weights, strict=True):
+        length = end - start
+        values = span_advantage(advantage, step_row, length)
+        if not np.isfinite(values).all():
+            raise ValueError(f"advantage of step row {step_row} is not finite: {values.tolist()}")
+        if keep_zero or values.any():
+            positions.append(np.arange(start - 1, end - 1))
+            kept.append(np.arange(offset, offset + length))
+            advantages.append(values)
+            token_weights.append(np.full(length, weight))
+            lengths.append(length)
+        offset += length
+    if not positions:
+        return None
+    position_T, kept_T = np.concatenate(positions), np.concatenate(kept)
+    return LossRow(
+        ids=row.ids[: position_T[-1] + 1],
+        position_T=position_T,
+        target_T=row.ids[position_T + 1].astype(np.int64),
+        logp_sampled_T=row.logp_sampled[kept_T],
+        logp_ref_T=None if ref_T is None else ref_T[kept_T],
+        advantage_T=np.concatenate(advantages).astype(np.float32),
+        weight_T=np.concatenate(token_weights).astype(np.float32),
+        lengths=tuple(lengths),
+    )
+
+
+def bins(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Splits rows into micro-batches of at most `token_budget` padded tokens.
+
+    Rows are sorted by length, so a batch pads little; a row longer than the budget is alone.
+
+    Returns:
+        Row numbers of each micro-batch, longest rows first; ties keep their order.
+    """
+    result: list[list[int]] = []
+    widest = 0
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if result and (len(result[-1]) + 1) * widest <= token_budget:
+            result[-1].append(row)
+        else:
+            result.append([row])
+            widest = lengths[row]
+    return result
+
+
+def split_by_trajectory(rows: Sequence[TokenRow], parts: int, seed: int) -> list[list[int]]:
+    """Deals trajectories into `parts` mini-batches of nearly equal count, in a seeded order.
+
+    Returns:
+        Row numbers of each non-empty part, ascending.
+    """
+    trajectories = sorted({row.trajectory for row in rows})
+    order = np.random.default_rng(seed).permutation(len(trajectories))
+    part_of = {trajectories[j]: i % parts for i, j in enumerate(order)}
+    result: list[list[int]] = [[] for _ in range(parts)]
+    for number, row in enumerate(rows):
+        result[part_of[row.trajectory]].append(number)
+    return [part for part in result if part]
+
+
+def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
+    """Pads `rows` on the right and flattens what the loss needs."""
+    width = max(len(row.ids) for row in rows)
+    ids_BL = np.zeros((len(rows), width), dtype=np.int64)
+    for b, row in enumerate(rows):
+        ids_BL[b, : len(row.ids)] = row.ids
+    lengths = [n for row in rows for n in row.lengths]
+
+    def flat(values: Sequence[np.ndarray]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(values)).to(device)
+
+    return TokenBatch(
+        ids_BL=torch.from_numpy(ids_BL).to(device),
+        position_T=flat([row.position_T + b * width for b, row in enumerate(rows)]),
+        target_T=flat([row.target_T for row in rows]),
+        logp_sampled_T=flat([row.logp_sampled_T for row in rows]),
+        logp_ref_T=None if rows[0].logp_ref_T is None else flat([row.logp_ref_T for row in rows]),
+        advantage_T=flat([row.advantage_T for row in rows]),
+        weight_T=flat([row.weight_T for row in rows]),
+        seq_T=flat([np.repeat(np.arange(len(lengths)), lengths)]),
+        tokens=sum(len(row.ids) for row in rows),
+    )

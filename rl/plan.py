@@ -1,0 +1,64 @@
+"""What `rl.loop.train` is told, bundled by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.policy import Policy
+from agent.prompts import PromptBuilder
+from envs.base import Env, Task
+from rl.checkpoint import Checkpoints
+from rl.progress import Progress
+from rl.store import TrajectoryStore
+from rl.track import Tracker
+
+Evaluate = Callable[[Policy, int], Mapping[str, float]]
+"""(policy, updates done) → metrics named `eval/…`, `eval/success` among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How an update's trajectories are made.
+
+    Attributes:
+        make_env: Makes an environment.
+        tasks: Of the train split, in an order that is the same every time.
+        prompts: Turns observations into tokens.
+        groups: Tasks an update.
+        group_size: Trajectories a task (K).
+        temperature: Of sampling; the learner must have the same.
+        max_parallel: Trajectories in flight.
+        success_reward: Scale of rewards in the step table.
+        mask_truncated: Responses cut by length carry no loss.
+    """
+
+    make_env: Callable[[], Env]
+    tasks: Sequence[Task]
+    prompts: PromptBuilder
+    groups: int
+    group_size: int
+    temperature: float = 1.0
+    max_parallel: int = 128
+    success_reward: float = 10.0
+    mask_truncated: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long a run is, and how often it looks up. 0 = only at the end (evaluations: also before)."""
+
+    updates: int
+    seed: int
+    eval_every: int = 0
+    checkpoint_every: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a run's results go."""
+
+    tracker: Tracker
+    checkpoints: Checkpoints
+    store: TrajectoryStore
+    progress: Progress

@@ -1,0 +1,232 @@
+"""The command line. `python run.py --help` teaches it; `commands/` does the work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Trains LLM agents on long tasks by group rollouts, with credit for each step.",
+    epilog="Start with [bold]python run.py train alfworld_cpu[/]. Every option can be overridden: "
+    "[bold]key.path=value[/]; [bold]run.py show alfworld_cpu[/] lists them all.",
+)
+
+# Errors of the user's making, by module: one message, no traceback, exit code 2. A module that was
+# never imported cannot have raised, so none of them is imported for this.
+USER_ERRORS = {
+    "configs.text": "ConfigError",
+    "envs.base": "EnvError",
+    "agent.prompts": "PromptError",
+    "agent.turns": "TemplateError",
+    "eval.result": "EvalError",
+    "rl.checkpoint": "CheckpointError",
+}
+
+parity_app = typer.Typer(no_args_is_help=True, help="Compare with reference data: every case must agree.")
+app.add_typer(parity_app, name="parity")
+data_app = typer.Typer(no_args_is_help=True, help="Generate games, or look at those there are.")
+app.add_typer(data_app, name="data")
+play_app = typer.Typer(no_args_is_help=True, help="Play a game in the terminal.")
+app.add_typer(play_app, name="play")
+random_app = typer.Typer(
+    no_args_is_help=True, help="What acting at random achieves: the floor of every table."
+)
+app.add_typer(random_app, name="random-agent")
+
+EXPERIMENT_HELP = "A file in configs/ (without .yaml), or a path to a .yaml file."
+Experiment = Annotated[str, typer.Argument(help=EXPERIMENT_HELP)]
+MaybeExperiment = Annotated[str | None, typer.Argument(help=EXPERIMENT_HELP)]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
+]
+
+
+@app.command(
+    epilog="Examples: [bold]run.py train alfworld_cpu[/] · [bold]run.py train alfworld_cpu credit=gigpo seed=1[/] · "
+    "[bold]run.py train --resume runs/ID train.updates=80[/]"
+)
+def train(
+    experiment: MaybeExperiment = None,
+    overrides: Overrides = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run's folder.")] = None,
+) -> None:
+    """Train an experiment; the last line is its result, the rest is in runs/ID/."""
+    from commands.train import run
+
+    run(*_arguments(experiment, overrides), resume)
+
+
+@app.command(
+    "eval",
+    epilog="Examples: [bold]run.py eval alfworld_cpu[/] · [bold]run.py eval --run runs/ID eval.tasks=100[/]",
+)
+def evaluate(
+    experiment: MaybeExperiment = None,
+    overrides: Overrides = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Evaluate this run's newest checkpoint.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the result, task by task, as JSON.")] = None,
+) -> None:
+    """Evaluate a policy on a whole split: success per family, with intervals."""
+    from commands.evaluate import run as work
+
+    work(*_arguments(experiment, overrides), run, out)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]) -> None:
+    """Write report.html and summary.json of a run again from its files."""
+    from commands.evaluate import report as work
+
+    work(run)
+
+
+@app.command(epilog="Example: [bold]python run.py show alfworld_cpu credit=gigpo credit.gigpo.omega=0.5[/]")
+def show(
+    experiment: Experiment,
+    overrides: Overrides = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+) -> None:
+    """Print every option of an experiment: its value, where that came from, and what it means."""
+    from commands.show import run
+
+    run(experiment, overrides or [], changed_only=changed)
+
+
+@app.command()
+def doctor() -> None:
+    """Report what is installed, what is missing for what, and how to get it."""
+    from configs.doctor import main as report
+
+    raise typer.Exit(report())
+
+
+@parity_app.command("alfworld")
+def parity_alfworld(
+    games: Annotated[Path, typer.Option(help="The games, .jsonl or .jsonl.xz.")],
+    transcripts: Annotated[Path, typer.Option(help="Walks of the reference engine on them.")],
+) -> None:
+    """Hold the engine against transcripts of the reference engine, byte for byte."""
+    from commands.parity import alfworld
+
+    raise typer.Exit(1 if alfworld(games, transcripts) else 0)
+
+
+@parity_app.command("credit")
+def parity_credit(
+    path: Annotated[Path, typer.Argument(help="A folder of <method>.json files, or one such file.")],
+) -> None:
+    """Hold the credit methods and the policy loss against golden numbers."""
+    from commands.parity import credit
+
+    raise typer.Exit(1 if credit(path) else 0)
+
+
+DataPath = Annotated[
+    str, typer.Option("--data", help="`generated`, a .jsonl(.xz) file, or a folder of games.")
+]
+Split = Annotated[str, typer.Option(help="train, valid_seen or valid_unseen (rooms never used in train).")]
+Difficulty = Annotated[float, typer.Option(min=0.0, max=1.0, help="0 few receptacles … 1 full-size rooms.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same games.")]
+MaxSteps = Annotated[int, typer.Option(min=1, help="Step limit of a trajectory.")]
+
+
+@data_app.command(
+    "alfworld",
+    epilog="Examples: [bold]run.py data alfworld --generate --out data/train.jsonl.xz --n 3000[/] · "
+    "[bold]run.py data alfworld --data data/train.jsonl.xz[/]",
+)
+def data_alfworld(
+    generate: Annotated[bool, typer.Option("--generate", help="Make games and write them to --out.")] = False,
+    out: Annotated[Path, typer.Option(help="File to write, .jsonl.xz or .jsonl.")] = Path(
+        "data/alfworld.jsonl.xz"
+    ),
+    split: Split = "train",
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of games to make.")] = 1000,
+    difficulty: Difficulty = 1.0,
+    seed: Seed = 0,
+    data: Annotated[Path | None, typer.Option(help="Look into this .jsonl(.xz) file or folder.")] = None,
+    show: Annotated[str | None, typer.Option(help="Print the game whose id contains this.")] = None,
+) -> None:
+    """Write generated games (every one solvable, splits disjoint), or look into existing data."""
+    from commands import alfworld
+
+    if generate:
+        alfworld.generate(out, split=split, n=n, difficulty=difficulty, seed=seed)
+    elif data is not None:
+        alfworld.inspect(data, split=split, show=show)
+    else:
+        raise typer.BadParameter("say --generate (to make games) or --data PATH (to look at some)")
+
+
+@play_app.command("alfworld")
+def play_alfworld(
+    data: DataPath = "generated",
+    split: Split = "valid_unseen",
+    difficulty: Difficulty = 0.3,
+    seed: Seed = 0,
+    max_steps: MaxSteps = 50,
+) -> None:
+    """Play one game yourself."""
+    from commands import alfworld, build
+
+    alfworld.play(
+        build.games(data, split, 20, difficulty=difficulty, seed=seed), seed=seed, max_steps=max_steps
+    )
+
+
+@random_app.command("alfworld")
+def random_agent_alfworld(
+    data: DataPath = "generated",
+    split: Split = "valid_unseen",
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of games.")] = 400,
+    difficulty: Difficulty = 0.3,
+    seed: Seed = 0,
+    max_steps: MaxSteps = 30,
+) -> None:
+    """Draw every command uniformly from the admissible ones."""
+    from commands import alfworld, build
+
+    alfworld.random_agent(
+        build.games(data, split, n, difficulty=difficulty, seed=seed), seed=seed, max_steps=max_steps
+    )
+
+
+def main() -> None:
+    """Runs the command line; an error of the user's making is one red message and exit code 2."""
+    try:
+        app()
+    except Exception as error:
+        if not _is_user_error(error):
+            raise
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False).print(
+            f"error: {error}", style="red", markup=False, soft_wrap=True
+        )
+        sys.exit(2)
+
+
+def _arguments(experiment: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
+    """Without an experiment (`train --resume RUN key=value`) the first override sits in its place."""
+    if experiment is not None and "=" in experiment:
+        return None, [experiment, *(overrides or [])]
+    return experiment, overrides or []
+
+
+def _is_user_error(error: Exception) -> bool:
+    known = (getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items())
+    return any(isinstance(error, kind) for kind in known if kind)
+
+
+if __name__ == "__main__":
+    main()

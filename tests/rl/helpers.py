@@ -1,0 +1,231 @@
+"""What the tests of `rl` share: hand-made trajectories, a pretrained toy policy, and a whole toy run."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from agent.policy import Sampling
+from agent.policy_torch import TorchPolicy
+from agent.prompts import AppendTexts, PromptBuilder, PromptTemplate
+from agent.rollout import rollout
+from agent.turns import TurnFormat
+from agent.types import Group, Step, Trajectory
+from credit.pipeline import Pipeline
+from envs.base import Observation
+from rl.assemble import TokenRow, token_rows
+from rl.checkpoint import Checkpoints, TrainState
+from rl.engine import OptimOptions
+from rl.engine_torch import TorchEngine
+from rl.forward import ResponseModel
+from rl.learner import BatchOptions, Learner
+from rl.loop import train
+from rl.loss import LossOptions
+from rl.pack import bins, collate, loss_rows
+from rl.plan import Outputs, Plan, Play
+from rl.progress import Progress
+from rl.schedule import LearningRate
+from rl.store import TrajectoryStore
+from rl.track import Tracker
+from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, tiny_model, toy_tasks, toy_tokenizer
+
+VOCAB = 40
+TEMPLATE = PromptTemplate(
+    system=None,
+    append=AppendTexts(first="{observation}", later="{observation}", restart="{instruction} {observation}"),
+)
+
+
+def step(
+    t: int, prompt: Sequence[int], response: Sequence[int], *, fresh: bool = False, **changes: object
+) -> Step:
+    """A step with plausible fields; `changes` replaces any of them."""
+    fields = dict(
+        t=t,
+        observation=Observation(f"seen {t}", f"anchor {t}", ("look",)),
+        prompt_ids=list(prompt),
+        fresh=fresh,
+        response_ids=list(response),
+        logp_sampled=[-1.0 - 0.1 * i for i in range(len(response))],
+        finish="stop",
+        policy_version=0,
+        response="<action>look</action>",
+        thought="",
+        action="look",
+        well_formed=True,
+        admissible=True,
+        reward=0.0,
+        next_observation=Observation(f"seen {t + 1}", f"anchor {t + 1}", ("look",)),
+    )
+    return Step(**{**fields, **changes})
+
+
+def random_groups(
+    groups: int = 2, size: int = 3, *, seed: int = 0, append: bool = True, vocab: int = VOCAB
+) -> list[Group]:
+    """Trajectories of 1 to 4 steps with random tokens; odd members succeed."""
+    rng = np.random.default_rng(seed)
+
+    def tokens(low: int, high: int) -> list[int]:
+        return rng.integers(1, vocab, rng.integers(low, high)).tolist()
+
+    result = []
+    for g in range(groups):
+        members = []
+        for k in range(size):
+            count = int(rng.integers(1, 5))
+            steps = [
+                step(t, tokens(3, 9), tokens(2, 7), fresh=t == 0 or not append) for t in range(count)
+            ]
+            steps[-1].reward = float(k % 2)
+            members.append(Trajectory(f"task-{g}", "look", "look", g, k, seed, steps, success=k % 2 == 1))
+        result.append(members)
+    return result
+
+
+def score_with(model: PreTrainedModel, groups: Sequence[Group], temperature: float = 1.0) -> list[TokenRow]:
+    """Rows of `groups` whose `logp_sampled` is what `model` says, plus a little noise."""
+    rows = token_rows(groups)
+    learner = make_learner(copy.deepcopy(model), temperature=temperature)
+    rng = np.random.default_rng(0)
+    noisy = [logp + rng.normal(0, 0.05, len(logp)).astype(np.float32) for logp in learner.logps(rows)]
+    return [replace(row, logp_sampled=logp) for row, logp in zip(rows, noisy, strict=True)]
+
+
+def make_learner(
+    model: PreTrainedModel,
+    *,
+    loss: LossOptions | None = None,
+    batches: BatchOptions | None = None,
+    lr: float = 1e-3,
+    temperature: float = 1.0,
+    optim: OptimOptions | None = None,
+    reference: PreTrainedModel | None = None,
+) -> Learner:
+    """A learner on the torch engine that trains `model` in place."""
+    return Learner(
+        TorchEngine(model, optim or OptimOptions()),
+        loss=loss or LossOptions(),
+        batches=batches or BatchOptions(token_budget=512),
+        lr=LearningRate(lr),
+        temperature=temperature,
+        seed=0,
+        reference=reference,
+    )
+
+
+@dataclass(frozen=True)
+class Toy:
+    """The toy environment's tokenizer, prompts and a policy that knows the commands but not the way."""
+
+    tokenizer: PreTrainedTokenizerFast
+    prompts: PromptBuilder
+    model: PreTrainedModel
+
+    def policy(self) -> TorchPolicy:
+        """A fresh policy of the pretrained weights."""
+        return TorchPolicy(
+            self.model, self.prompts.turns.stop_ids, window=self.prompts.window, max_parallel=64
+        )
+
+
+@cache
+def pretrained_toy(steps: int = 120, error: float = 0.6, rooms: int = 2) -> Toy:
+    """Imitates random commands for a few seconds: well-formed responses, success of a random walk."""
+    tokenizer = toy_tokenizer()
+    prompts = PromptBuilder(
+        turns=TurnFormat(tokenizer),
+        form="append",
+        template=TEMPLATE,
+        history=0,
+        window=384,
+        max_response_tokens=16,
+    )
+    model = tiny_model(len(tokenizer), hidden=64, layers=2, intermediate=128)
+    demonstrations = rollout(
+        ScriptedPolicy(tokenizer, scripted_expert(error=error), window=384),
+        Sampling(1.0),
+        ToyEnv,
+        toy_tasks(48, seed=7, rooms=rooms, split="demo"),
+        group_size=1,
+        prompts=prompts,
+        max_parallel=48,
+        seed=11,
+    )
+    imitate(model, token_rows(demonstrations), steps=steps)
+    return Toy(tokenizer, prompts, model)
+
+
+def imitate(model: PreTrainedModel, rows: Sequence[TokenRow], *, steps: int) -> None:
+    """Maximises the likelihood of the rows' responses, a batch of 12 rows a step."""
+    module = ResponseModel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    prepared = loss_rows(rows, np.ones(1 + max(r.spans[-1][2] for r in rows)), LossOptions())[0]
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        chosen = [prepared[i] for i in rng.choice(len(prepared), 12, replace=False)]
+        for numbers in bins([len(row.ids) for row in chosen], 4096):
+            batch = collate([chosen[i] for i in numbers], torch.device("cpu"))
+            logp_T, _ = module(batch.ids_BL, batch.position_T, batch.target_T, 1.0)
+            (-logp_T.mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.eval()
+
+
+def toy_run(
+    run_dir: Path,
+    *,
+    updates: int,
+    resume: bool = False,
+    groups: int = 8,
+    group_size: int = 8,
+    lr: float = 3e-3,
+    credit: Sequence[str] = ("returns", "gigpo"),
+    loss: LossOptions | None = None,
+    minibatches: int = 1,
+    checkpoint_every: int = 0,
+    tasks: int = 24,
+    config: dict[str, object] | None = None,
+    evaluate: Callable | None = None,
+) -> tuple[Learner, TrainState]:
+    """Trains the pretrained toy policy as a run would: policy, learner, outputs and all."""
+    toy = pretrained_toy()
+    config = config or {"train": {"lr_schedule": "constant", "updates": updates}}
+    model = copy.deepcopy(toy.model)
+    learner = make_learner(
+        model,
+        loss=loss,
+        lr=lr,
+        batches=BatchOptions(minibatches=minibatches, token_budget=4096),
+        reference=copy.deepcopy(toy.model) if loss and loss.kl_coef else None,
+    )
+    checkpoints = Checkpoints(run_dir / "checkpoints", keep=2, tokenizer=toy.tokenizer, config=config)
+    latest = checkpoints.latest() if resume else None
+    state = checkpoints.restore(latest, learner) if latest else TrainState()
+    outputs = Outputs(
+        tracker=Tracker(run_dir, resume_update=state.update if resume else None),
+        checkpoints=checkpoints,
+        store=TrajectoryStore(run_dir / "trajectories"),
+        progress=Progress(updates, groups * group_size, Console(file=io.StringIO())),
+    )
+    state = train(
+        toy.policy(),
+        learner,
+        Pipeline.from_config({name: {} for name in credit}),
+        play=Play(ToyEnv, toy_tasks(tasks, seed=1, rooms=2), toy.prompts, groups=groups, group_size=group_size),
+        plan=Plan(updates, seed=3, checkpoint_every=checkpoint_every),
+        outputs=outputs,
+        state=state,
+        evaluate=evaluate,
+    )
+    return learner, state
