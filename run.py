@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ USER_ERRORS = {
     "agent.turns": "TemplateError",
     "eval.result": "EvalError",
     "rl.checkpoint": "CheckpointError",
+    "rl.engine": "NonFiniteError",
 }
 
 parity_app = typer.Typer(no_args_is_help=True, help="Compare with reference data: every case must agree.")
@@ -50,8 +52,9 @@ Overrides = Annotated[
 
 
 @app.command(
-    epilog="Examples: [bold]run.py train alfworld_cpu[/] · [bold]run.py train alfworld_cpu credit=gigpo seed=1[/] · "
-    "[bold]run.py train --resume runs/ID train.updates=80[/]"
+    epilog="Examples: [bold]run.py train alfworld_cpu[/] · "
+    "[bold]run.py train alfworld_cpu credit=gigpo seed=1[/] · "
+    "[bold]run.py train --resume runs/ID train.updates=80[/]",
 )
 def train(
     experiment: MaybeExperiment = None,
@@ -108,6 +111,40 @@ def doctor() -> None:
     from configs.doctor import main as report
 
     raise typer.Exit(report())
+
+
+@app.command()
+def warmstart(
+    experiment: Annotated[
+        str, typer.Option(help="Whose prompts and held-out games are used.")
+    ] = "alfworld_cpu",
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens to train on (default: as shipped).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seeds everything.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads (0: all cores).")] = 0,
+    work: Annotated[
+        Path | None, typer.Option(help="State after each shard; found there, it goes on.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the finished policy (default: WORK/policy).")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many; the same command goes on.")
+    ] = None,
+) -> None:
+    """Make the embedded policy again: supervised learning on the search expert's walks (hours on CPU)."""
+    from commands import warmstart as command
+
+    command.run(
+        experiment,
+        work or Path("runs") / f"warmstart-s{seed}",
+        out,
+        tokens=tokens or command.TOKENS,
+        seed=seed,
+        threads=threads,
+        shards=shards,
+    )
 
 
 @parity_app.command("alfworld")
@@ -203,6 +240,7 @@ def random_agent_alfworld(
 
 def main() -> None:
     """Runs the command line; an error of the user's making is one red message and exit code 2."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
     except Exception as error:

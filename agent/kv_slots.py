@@ -27,7 +27,7 @@ ATTENTION = "sibling_slots"
 # Costs in units of one score (query × key): a span's fixed overhead, and the most scores of one span.
 # Measured on a CPU with head dimension 32; they trade time and memory, never results.
 _SPAN_OVERHEAD = 2000
-_SPAN_LIMIT = 1 << 21
+_SPAN_LIMIT = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,14 @@ class KVSlots:
         max_length: Longest row (tokens).
     """
 
-    def __init__(self, config: PretrainedConfig, dtype: torch.dtype, device: torch.device, max_length: int) -> None:
+    def __init__(
+        self, config: PretrainedConfig, dtype: torch.dtype, device: torch.device, max_length: int
+    ) -> None:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._max_length, self._device = max_length, device
         # Zeros, not empty: what masked positions hold is multiplied by 0, and 0 × NaN is NaN.
-        empty = [torch.zeros(0, heads, 0, dim, dtype=dtype, device=device) for _ in range(config.num_hidden_layers)]
+        empty = [torch.zeros(0, heads, 0, dim, dtype=dtype, device=device)] * config.num_hidden_layers
         self.keys_SJCD, self.values_SJCD = list(empty), list(empty)
 
     def reserve(self, slots: int, length: int) -> None:
@@ -129,7 +131,9 @@ class KVSlots:
         slot_T = np.repeat(slot_R, count_R)
         return Batch(self, self._put(slot_T), self._put(position_T), self._put(end_R - 1), spans)
 
-    def _span(self, slot_r: np.ndarray, start_r: np.ndarray, count_r: np.ndarray, offset_r: np.ndarray) -> _Span:
+    def _span(
+        self, slot_r: np.ndarray, start_r: np.ndarray, count_r: np.ndarray, offset_r: np.ndarray
+    ) -> _Span:
         lo, hi, longest = int(slot_r[0]), int(slot_r[-1]) + 1, int(count_r.max())
         step_n = np.arange(longest)
         real_cn = np.zeros((hi - lo, longest), dtype=bool)
@@ -200,7 +204,7 @@ def attend(
         Attention output [1, T, H, D] and None (no weights).
     """
     if sliding_window is not None or softcap is not None:
-        raise NotImplementedError(f"{type(module).__name__}: sliding windows and soft caps need another policy")
+        raise NotImplementedError(f"{type(module).__name__}: no sliding windows or soft caps here")
     keys_SJCD = slots.cache.keys_SJCD[module.layer_idx]
     values_SJCD = slots.cache.values_SJCD[module.layer_idx]
     keys_SJCD[slots.slot_T, :, slots.position_T] = key[0].transpose(0, 1)

@@ -65,7 +65,7 @@ class TorchPolicy:
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
         self._model.set_attn_implementation(ATTENTION)
         if self._model.config._attn_implementation != ATTENTION:
-            raise PolicyError(f"{type(model).__name__} does not let its attention be replaced: it cannot be used here")
+            raise PolicyError(f"{type(model).__name__} does not let its attention be replaced, as this needs")
         self._cache = KVSlots(self._model.config, self._model.dtype, self._model.device, window)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = list(range(max_parallel - 1, -1, -1))  # lowest slot last
@@ -95,7 +95,7 @@ class TorchPolicy:
         for name, tensor in weights:
             target = targets.get(name)
             if target is None:
-                raise PolicyError(f"load_weights: unknown weight {name!r}; the policy has {', '.join(targets)}")
+                raise PolicyError(f"load_weights: unknown weight {name!r}; there are {', '.join(targets)}")
             if target.shape != tensor.shape:
                 raise PolicyError(
                     f"load_weights: {name} is {tuple(tensor.shape)}, the policy's is {tuple(target.shape)}: "
@@ -156,9 +156,9 @@ class TorchPolicy:
         ids = [*request.ids] if request.fresh else [*row.ids, *request.ids]
         if not request.ids or len(ids) >= self.window or request.max_new_tokens < 1:
             raise PolicyError(
-                f"generate: key {request.key} adds {len(request.ids)} tokens to a row of {len(ids)} and asks for up "
-                f"to {request.max_new_tokens}; a prompt must not be empty and must leave room in the window "
-                f"({self.window})"
+                f"generate: key {request.key} adds {len(request.ids)} tokens, which makes a row of {len(ids)}, "
+                f"and asks for up to {request.max_new_tokens}; a prompt must not be empty and must leave room "
+                f"in the window ({self.window})"
             )
         row.ids = ids
         if request.fresh:
@@ -223,7 +223,9 @@ class TorchPolicy:
         parts, at = [], 0
         while at < len(unique):
             end, tokens = at, 0
-            while end < len(unique) and (end == at or tokens + _new(rows_R[unique[end]]) <= self._prefill_tokens):
+            while end < len(unique) and (
+                end == at or tokens + _new(rows_R[unique[end]]) <= self._prefill_tokens
+            ):
                 tokens += _new(rows_R[unique[end]])
                 end += 1
             chosen = [rows_R[r] for r in unique[at:end]]

@@ -76,20 +76,22 @@ class PromptTemplate(BaseModel):
     @model_validator(mode="after")
     def _fields_known(self) -> PromptTemplate:
         message = {"observation": "", "admissible": "", "instruction": ""}
-        later = message | {"steps_taken": 0, "shown": 0, "history": "", "step": 0}
-        pair = {"step": 0, "observation": "", "action": ""}
+        fields = {
+            (StepwiseTexts, "later"): message | {"steps_taken": 0, "shown": 0, "history": "", "step": 0},
+            (StepwiseTexts, "pair"): {"step": 0, "observation": "", "action": ""},
+        }
         for texts in filter(None, (self.append, self.stepwise)):
             for key, text in texts:
-                known = pair if key == "pair" else later if texts is self.stepwise and key == "later" else message
+                known = fields.get((type(texts), key), message)
                 try:
                     text.format(**known)
                 except (KeyError, IndexError, ValueError) as error:
                     raise ValueError(
-                        f"{key}: cannot fill in {text!r} ({error!r}); fields here: {', '.join(known)}; write a "
-                        "literal brace twice"
+                        f"{key}: cannot fill in {text!r} ({error!r}); fields here: {', '.join(known)}; "
+                        "write a literal brace twice"
                     ) from error
-        for text in filter(None, (self.append and self.append.restart, self.stepwise and self.stepwise.later)):
-            if "{instruction}" not in text:
+        for text in (self.append and self.append.restart, self.stepwise and self.stepwise.later):
+            if text is not None and "{instruction}" not in text:
                 raise ValueError(f"{text!r} must repeat the task: add {{instruction}}")
         return self
 
@@ -102,7 +104,8 @@ def load_template(name: str) -> PromptTemplate:
     """
     path = FOLDER / f"{name}.yaml"
     if not path.exists():
-        raise PromptError(f"prompt.template={name!r}: no {path}; there are {sorted(p.stem for p in FOLDER.glob('*.yaml'))}")
+        names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.yaml")))
+        raise PromptError(f"prompt.template={name!r}: no {path}; there are {names}")
     try:
         return PromptTemplate.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
@@ -145,8 +148,8 @@ class PromptBuilder:
     def __post_init__(self) -> None:
         if getattr(self.template, self.form) is None:
             raise PromptError(
-                f"prompt.form={self.form}, but the prompt template has no `{self.form}` texts: choose another "
-                "prompt.template or prompt.form"
+                f"prompt.form={self.form}, but the prompt template has no `{self.form}` texts: choose "
+                "another prompt.template or prompt.form"
             )
 
     @property
@@ -162,8 +165,9 @@ class PromptBuilder:
         """Returns `ids`, or raises `PromptError` if they leave no room for a response."""
         if len(ids) > self.room:
             raise PromptError(
-                f"{what} take {len(ids)} tokens, but prompt.window ({self.window}) − prompt.max_response_tokens "
-                f"({self.max_response_tokens}) leaves {self.room}: raise prompt.window"
+                f"{what} take {len(ids)} tokens, but prompt.window ({self.window}) − "
+                f"prompt.max_response_tokens ({self.max_response_tokens}) leaves {self.room}: "
+                "raise prompt.window"
             )
         return ids
 
@@ -248,7 +252,8 @@ class _Stepwise:
         self._current = observation
         builder = self._builder
         if not self._pairs:
-            return builder.check_fits(self._encode(observation, 0), "the task and its first observation"), True
+            ids = self._encode(observation, 0)
+            return builder.check_fits(ids, "the task and its first observation"), True
         for shown in range(min(builder.history, len(self._pairs)), 0, -1):
             ids = self._encode(observation, shown)
             if len(ids) <= builder.room:

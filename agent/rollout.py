@@ -69,7 +69,7 @@ def rollout(
     if max_parallel < 1 or group_size < 1:
         raise ValueError(f"max_parallel ({max_parallel}) and group_size ({group_size}) must be at least 1")
     if policy.window < prompts.window:
-        raise ValueError(f"the policy's window ({policy.window}) is smaller than prompt.window ({prompts.window})")
+        raise ValueError(f"the policy's window ({policy.window}) is below prompt.window ({prompts.window})")
     groups: list[Group] = [[] for _ in tasks]
     waiting = deque((g, k) for g in range(len(tasks)) for k in range(group_size))
     live: list[_Live] = []
@@ -80,7 +80,8 @@ def rollout(
             while waiting and len(live) < max_parallel:
                 g, k = waiting.popleft()
                 env = idle_envs.pop() if idle_envs else make_env()
-                one = _start(env, tasks[g], group_offset + g, k, g * group_size + k, prompts, seed)
+                key = g * group_size + k
+                one = _start(env, tasks[g], group_offset + g, k, key=key, prompts=prompts, seed=seed)
                 groups[g].append(one.trajectory)
                 live.append(one)
             generations = policy.generate([_request(one, prompts) for one in live], sampling)
@@ -104,7 +105,9 @@ def rollout(
     return groups
 
 
-def _start(env: Env, task: Task, group: int, index: int, key: int, prompts: PromptBuilder, seed: int) -> _Live:
+def _start(
+    env: Env, task: Task, group: int, index: int, *, key: int, prompts: PromptBuilder, seed: int
+) -> _Live:
     """Resets `env` and makes the first prompt; members of a group share the environment's seed."""
     observation = env.reset(task, derive(seed, "env", group))
     conversation = prompts.start(env.instruction)

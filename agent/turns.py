@@ -43,13 +43,13 @@ class TurnFormat:
         after, after_full = self._after_answer(None), self._after_answer(_SYSTEM)
         if after != after_full:
             raise TemplateError(
-                f"{_name(tokenizer)}: what follows a response depends on the system message ({after!r} without, "
-                f"{after_full!r} with one); use a template whose turns are independent"
+                f"{_name(tokenizer)}: what follows a response depends on the system message ({after!r} "
+                f"without, {after_full!r} with one); use a template whose turns are independent"
             )
         closing, self._next_suffix = _cut(tokenizer, after, [_AGAIN])
         self.stop_id, self._next_prefix = self._split_stop(closing)
         eos = tokenizer.eos_token_id
-        self.stop_ids: tuple[int, ...] = (self.stop_id,) if eos in (None, self.stop_id) else (self.stop_id, eos)
+        self.stop_ids = (self.stop_id,) if eos in (None, self.stop_id) else (self.stop_id, eos)
 
     def first(self, system: str | None, user: str) -> list[int]:
         """Returns the ids of a new conversation, up to where the response begins.
@@ -106,12 +106,12 @@ class TurnFormat:
         special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
         if not ids or ids[0] not in special:
             raise TemplateError(
-                f"{_name(self._tokenizer)}: a response is followed by {closing!r}, which does not begin with a "
-                "special token; the policy could not tell where to stop"
+                f"{_name(self._tokenizer)}: a response is followed by {closing!r}, which does not begin "
+                "with a special token; the policy could not tell where to stop"
             )
         stop = self._tokenizer.convert_ids_to_tokens(ids[0])
         if not closing.startswith(stop):
-            raise TemplateError(f"{_name(self._tokenizer)}: {closing!r} does not begin with its token {stop!r}")
+            raise TemplateError(f"{_name(self._tokenizer)}: {closing!r} does not begin with token {stop!r}")
         return ids[0], closing[len(stop) :]
 
 
@@ -121,8 +121,8 @@ def _cut(tokenizer: PreTrainedTokenizerBase, text: str, markers: Sequence[str]) 
     for marker in markers:
         if text.count(marker) != 1:
             raise TemplateError(
-                f"{_name(tokenizer)}: the chat template renders a message {text.count(marker)} times instead of "
-                f"once (looking for {marker} in {text!r})"
+                f"{_name(tokenizer)}: the chat template renders a message {text.count(marker)} times instead "
+                f"of once (looking for {marker} in {text!r})"
             )
         piece, text = text.split(marker)
         pieces.append(piece)

@@ -75,7 +75,9 @@ def play(model: Qwen2ForCausalLM, parallel: int, steps: int) -> dict[str, float]
 
 def main() -> None:
     """Prints one line a setting."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parallel", type=int, nargs="+", default=[1, 16, 64, 128])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -84,7 +86,9 @@ def main() -> None:
     model = make_model()
     for parallel in options.parallel:
         figures = play(model, parallel, options.steps)
-        print(f"parallel {parallel:4d}  " + "  ".join(f"{name} {value:,.1f}" for name, value in figures.items()))
+        print(
+            f"parallel {parallel:4d}  " + "  ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+        )
 
 
 if __name__ == "__main__":

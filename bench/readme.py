@@ -44,7 +44,7 @@ def fill(text: str, runs: Sequence[RunFolder]) -> str:
     names = {match[2] for pattern in (LINE, TABLE) for match in pattern.finditer(text)}
     if unknown := by_name.keys() - names:
         sys.exit(
-            f"README.md has no block for {', '.join(sorted(unknown))}; it has {', '.join(sorted(names)) or 'none'}"
+            f"README.md has no block for {', '.join(sorted(unknown))}; it has {', '.join(sorted(names))}"
         )
 
     def replace(match: re.Match[str], body: str) -> str:

@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from configs.load import Loaded
 from configs.schema import Config, EnvConfig, EvalConfig
 from configs.text import ConfigError, suggest
@@ -27,6 +29,12 @@ if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def console() -> Console:
+    """Returns standard output, wide enough for a table where it is no terminal."""
+    found = Console(highlight=False, soft_wrap=True)
+    return found if found.is_terminal else Console(highlight=False, soft_wrap=True, width=120)
+
+
 def stage_docs(stage: str) -> dict[str, tuple[Any, str]]:
     """Returns {option: (default, meaning)} of a credit stage."""
     return {f.name: (f.default, f.metadata["doc"]) for f in fields(stages()[stage])}
@@ -41,8 +49,8 @@ def credit_pipeline(loaded: Loaded) -> Pipeline:
     credit, scorer = loaded.config.credit, loaded.config.scorer.name
     if scorer not in scorer_names():
         raise ConfigError(
-            f"unknown scorer.name {scorer!r} ({loaded.source('scorer.name')}){suggest(scorer, scorer_names())} "
-            f"There are: {', '.join(scorer_names())}"
+            f"unknown scorer.name {scorer!r} ({loaded.source('scorer.name')})"
+            f"{suggest(scorer, scorer_names())} There are: {', '.join(scorer_names())}"
         )
     try:
         return Pipeline.from_config(credit.stages, credit.name)
@@ -124,6 +132,17 @@ def use_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+def hush() -> None:
+    """Keeps the libraries' own progress bars and warnings out of this project's output."""
+    import torch
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # Saving a model imports DeepSpeed, which warns unless it is told what it would find out.
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+
+
 def model_and_tokenizer(
     config: Config, path: Path | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -136,26 +155,31 @@ def model_and_tokenizer(
     Raises:
         ConfigError: It is no Hugging Face folder and cannot be downloaded.
     """
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    name = str(path or config.model.path)
-    local = next((p for p in (Path(name), ROOT / name) if p.is_dir()), None)
+    hush()
+    name = _local_folder(str(path or config.model.path))
     try:
-        model = AutoModelForCausalLM.from_pretrained(local or name, dtype=getattr(torch, config.model.dtype))
-        tokenizer = AutoTokenizer.from_pretrained(local or name)
+        model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, config.model.dtype))
+        tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise ConfigError(
-            f"model.path={name}: neither a Hugging Face folder nor a model to download ({reason}). "
-            "`make warmstart` makes the embedded policy."
-        ) from error
+        raise ConfigError(f"model.path={name} cannot be loaded: {reason}") from error
     if config.model.gradient_checkpointing:
         model.gradient_checkpointing_enable()
+        model.train()  # it is inactive in evaluation mode
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+
+
+def _local_folder(name: str) -> str:
+    """A model's folder, if `name` is one or looks like one; else `name`, an id to download."""
+    for path in (Path(name), ROOT / name):
+        if path.is_dir():
+            return str(path)
+    if name.startswith(("agent/assets/", "runs/", ".", "/", "~")) or name.count("/") > 1:
+        raise ConfigError(f"model.path={name}: no such folder. `make warmstart` makes the embedded policy.")
+    return name
 
 
 def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptBuilder:
@@ -190,7 +214,8 @@ def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> To
     longest = getattr(model.config, "max_position_embeddings", None)
     if longest is not None and config.prompt.window > longest:
         raise ConfigError(
-            f"prompt.window={config.prompt.window}, but {config.model.path} reads at most {longest} tokens: lower it"
+            f"prompt.window={config.prompt.window}, but the model reads at most {longest} tokens "
+            f"({config.model.path}): lower it"
         )
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
@@ -237,6 +262,10 @@ def _engine(config: Config, model: PreTrainedModel) -> Any:
 
     train = config.train
     options = OptimOptions(betas=train.betas, weight_decay=train.weight_decay, grad_clip=train.grad_clip)
+    if train.engine == "deepspeed":
+        from rl.engine_deepspeed import DeepSpeedEngine
+
+        return DeepSpeedEngine(model, options, zero_stage=train.zero_stage)
     from rl.engine_torch import TorchEngine
 
     return TorchEngine(model, options)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from commands import build
 from configs.load import load, load_run
 from configs.text import ConfigError
@@ -29,7 +27,7 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     from eval.evaluate import evaluate
 
     prompts = build.prompt_builder(config, tokenizer)
-    console = Console(highlight=False, soft_wrap=True)
+    console = build.console()
     name = str(checkpoint or config.model.path)
     with console.status(f"{name}: {len(tasks)} tasks") as status:
         result = evaluate(
@@ -49,9 +47,8 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(result.to_json(), encoding="utf-8")
     low, high = result.ci
-    print(
-        f"held-out success {result.success:.2f} [{low:.2f},{high:.2f}] on {result.n} games of {config.eval.split}"
-    )
+    rate = f"{result.success:.2f} [{low:.2f},{high:.2f}]"
+    print(f"held-out success {rate} on {result.n} games of {config.eval.split}")
 
 
 def report(run_dir: Path) -> None:

@@ -17,7 +17,7 @@ from eval.evaluate import evaluate
 from eval.report import write_report
 from eval.result import load_evals, save_eval
 from eval.summary import result_line, write_summary
-from rl.checkpoint import Checkpoints, TrainState
+from rl.checkpoint import Checkpoints, TrainState, config_differences
 from rl.loop import train
 from rl.plan import Evaluate, Outputs, Plan, Play
 from rl.progress import Progress
@@ -29,7 +29,7 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
     """Trains an experiment, or goes on with a run, and ends with its result in one line."""
     loaded, run_dir = _start(experiment, overrides, resume)
     config = loaded.config
-    console = Console(highlight=False, soft_wrap=True)
+    console = build.console()
     pipeline = build.credit_pipeline(loaded)
     services = build.services(config, pipeline)
     build.use_threads(config.threads)
@@ -77,6 +77,9 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
             services=services,
             evaluate=_evaluator(loaded, run_dir, held_out, prompts),
         )
+    except KeyboardInterrupt:
+        progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
+        raise
     finally:
         progress.close()
         tracker.close()
@@ -86,11 +89,18 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
 def _start(experiment: str | None, overrides: Sequence[str], resume: Path | None) -> tuple[Loaded, Path]:
     """The configuration and the folder of the run; a new folder is not made yet."""
     if resume is not None:
-        saved = load_run(resume, overrides if experiment is None else ())
-        return (saved if experiment is None else load(experiment, overrides)), resume
+        saved = load_run(resume)
+        loaded = load_run(resume, overrides) if experiment is None else load(experiment, overrides)
+        differences = config_differences(build.plain(saved.config), build.plain(loaded.config))
+        if differences:
+            raise ConfigError(
+                f"cannot resume {resume} under another configuration:\n  " + "\n  ".join(differences) + "\n"
+                "Go on with its own (`train --resume RUN` without these), or start a new run."
+            )
+        return loaded, resume
     if experiment is None:
         raise ConfigError(
-            "name an experiment (`run.py train alfworld_cpu`), or a run to go on with (--resume RUN)"
+            "name an experiment (`run.py train alfworld_cpu`), or a run to go on with (`--resume RUN`)"
         )
     loaded = load(experiment, overrides)
     config = loaded.config
@@ -99,13 +109,12 @@ def _start(experiment: str | None, overrides: Sequence[str], resume: Path | None
 
 
 def _record(loaded: Loaded, run_dir: Path) -> None:
-    """Writes the configuration and where it came from; a resumed run keeps its own."""
+    """Writes the configuration, and beside it where each value came from (a resumed run keeps the latter)."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    if not (run_dir / "config.json").exists():
-        write_config(loaded.config, run_dir / "config.json")
-        (run_dir / "sources.json").write_text(
-            json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8"
-        )
+    write_config(loaded.config, run_dir / "config.json")
+    sources = run_dir / "sources.json"
+    if not sources.exists():
+        sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
 
 
 def _play(loaded: Loaded, tasks: Sequence, prompts: object) -> Play:

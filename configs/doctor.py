@@ -148,7 +148,7 @@ def game_data() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         ok = False
     yield Finding(ok, "domain and grammar", "from the alfworld wheel" if ok else "not found", "make setup")
-    policy = ROOT / "assets" / "alfworld-tiny" / "model.safetensors"
+    policy = ROOT / "agent" / "assets" / "alfworld-tiny" / "model.safetensors"
     yield Finding(policy.is_file(), "embedded policy", str(policy.parent.relative_to(ROOT)), "make warmstart")
     folder = Path(os.environ.get("ALFWORLD_DATA", Path.home() / ".cache" / "alfworld")) / "json_2.1.1"
     if not folder.is_dir():

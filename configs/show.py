@@ -54,7 +54,7 @@ def show(loaded: Loaded, stage_docs: StageDocs, console: Console, *, changed_onl
             table.add_row()
         last = section
         style = {DEFAULT: "dim", COMMAND_LINE: "bold green"}.get(row.source, "cyan")
-        table.add_row(row.path, _text(row.value), f"[{style}]{row.source}[/]", row.meaning)
+        table.add_row(row.path, as_typed(row.value), f"[{style}]{row.source}[/]", row.meaning)
     console.print(table)
 
 
@@ -87,7 +87,7 @@ def _stages(loaded: Loaded, stages: Mapping[str, Mapping[str, Any]], stage_docs:
             yield Row(f"credit.{stage}.{key}", options.get(key, default), source, meaning)
 
 
-def _text(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """A value as the command line would take it (YAML), with no quotes around words."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

@@ -164,7 +164,7 @@ def check_order(checker: Checker, task: Task) -> None:
 
 
 def check_determinism(checker: Checker, task: Task) -> None:
-    """The same task, seed and actions give the same outcomes, whatever the global random state and history."""
+    """The same task, seed and actions give the same outcomes, whatever was played before."""
     first, second = checker.make_env(), checker.make_env()
     state = random.getstate()
     start = first.reset(task, checker.seed)

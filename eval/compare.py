@@ -53,8 +53,8 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
     if first.keys() != second.keys():
         odd = sorted(first.keys() ^ second.keys())
         raise EvalError(
-            f"paired comparison needs the same tasks: {len(odd)} are in one evaluation only, e.g. {odd[0]!r}. "
-            "Evaluate both policies with the same eval.split, eval.tasks and env.data"
+            f"paired comparison needs the same tasks; {len(odd)} are in one evaluation only, e.g. {odd[0]!r}"
+            ": evaluate both policies with the same eval.split, eval.tasks and env.data"
         )
     both = sum(first[i] and second[i] for i in first)
     lost = before.successes - both
@@ -81,7 +81,7 @@ def disjoint(a: EvalResult, b: EvalResult) -> bool:
 
 
 def _newcombe(a: int, b: int, c: int, d: int) -> tuple[float, float]:
-    """Returns the interval of (b − c)/n for a paired 2×2 table: a both, b first only, c second only, d none."""
+    """Interval of (b − c)/n in a paired 2×2 table: a solved by both, b and c by one, d by none."""
     n = a + b + c + d
     p1, p2 = (a + b) / n, (a + c) / n
     l1, u1 = wilson(a + b, n)

@@ -4,60 +4,58 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from agent.policy import Policy, Sampling
-from agent.rollout import rollout
+from agent.prompts import PromptBuilder
+from agent.rollout import Progress, rollout
 from agent.types import Trajectory
 from configs.seeds import derive
 from envs.base import Env, Task
-from eval.result import EvalResult, TaskResult
+from eval.result import EvalResult, TaskResult, check_ids
 
 
 def evaluate(
     policy: Policy,
     make_env: Callable[[], Env],
     tasks: Sequence[Task],
-    prompts: Any,
+    prompts: PromptBuilder,
     *,
     sampling: Sampling,
     seed: int,
     max_parallel: int,
-    max_response_tokens: int,
-    on_progress: Callable[..., None] | None = None,
+    on_progress: Progress | None = None,
 ) -> EvalResult:
     """Plays every task once and counts.
 
-    Each task's seed derives from its id, so neither the order of `tasks`, nor which others are
-    evaluated with it, nor `max_parallel` changes how it is sampled.
+    Tasks are played in the order of their ids, whatever the order given, and seeded by it. So the result
+    does not depend on the order of `tasks`, and depends on `max_parallel` only through the rounding of
+    batched arithmetic: no task is left out, or counted twice, to fill a batch.
 
     Args:
         policy: What generates the responses.
-        make_env: Makes one environment instance.
-        tasks: All tasks to play, each once. Nothing is left out to fill batches.
-        prompts: Builder of the prompts, as in `agent.rollout`.
+        make_env: Makes one environment; at most `max_parallel` are made.
+        tasks: The whole list, each task once.
+        prompts: Turns observations into tokens; knows the longest response.
         sampling: Temperature; 0 is greedy.
         seed: The run's seed.
         max_parallel: Trajectories in flight.
-        max_response_tokens: Longest response, stop token included.
-        on_progress: Passed on to `agent.rollout.rollout`.
+        on_progress: Called now and then with (tasks done, tokens sampled).
 
     Raises:
         EvalError: `tasks` is empty or names a task twice.
     """
     started = time.perf_counter()
+    check_ids([task.id for task in tasks])
     groups = rollout(
         policy,
         sampling,
         make_env,
-        tasks,
+        sorted(tasks, key=lambda task: task.id),
         group_size=1,
         prompts=prompts,
         max_parallel=max_parallel,
-        seed=seed,
-        seeds=[derive(seed, "eval", task.id) for task in tasks],
+        seed=derive(seed, "eval"),
         on_progress=on_progress,
-        max_response_tokens=max_response_tokens,
     )
     return EvalResult(
         tasks=tuple(task_result(trajectory) for group in groups for trajectory in group),

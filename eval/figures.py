@@ -16,6 +16,7 @@ from eval.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawi
 
 Curve = tuple[Sequence[int], Sequence[float]]
 _SMOOTH = 5
+_WIDE = 9.6  # inches
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,20 @@ def smooth(values: Sequence[float]) -> np.ndarray:
 
 def success_figure(training: Curve, evals: Mapping[int, EvalResult]) -> Markup:
     """Draws the success rate of the trajectories trained on, and held-out success with its intervals."""
-    with drawing(7.4, 2.9) as figure:
+    with drawing(_WIDE, 2.9) as figure:
         axes = figure.add_subplot()
         updates, values = training
         if updates:
             axes.plot(updates, values, color=MUTED, linewidth=0.8, alpha=0.6)
-            axes.plot(updates, smooth(values), color=MUTED, linewidth=1.8, label="training tasks (mean of 5 updates)")
+            label = f"training tasks (mean of {_SMOOTH} updates)"
+            axes.plot(updates, smooth(values), color=MUTED, linewidth=1.8, label=label)
         if evals:
             x = list(evals)
             rates = np.array([result.success for result in evals.values()])
             lo, hi = np.array([result.ci for result in evals.values()]).T
-            axes.errorbar(
-                x, rates, yerr=(rates - lo, hi - rates), color=BLUE, marker="o", markersize=5.5, linewidth=1.6,
-                elinewidth=1.4, capsize=3, label="held-out tasks, 95 % interval",
-            )  # fmt: skip
+            style = {"color": BLUE, "marker": "o", "markersize": 5.5, "linewidth": 1.6, "capsize": 3}
+            error = (rates - lo, hi - rates)
+            axes.errorbar(x, rates, yerr=error, **style, label="held-out tasks, 95 % interval")
         _share_axis(axes)
         axes.set_xlabel("update")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -73,17 +74,16 @@ def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup
             _stack(axes, panel, curves)
         else:
             for (metric, (updates, values)), colour in zip(curves.items(), SERIES, strict=False):
-                axes.plot(updates, values, color=colour, linewidth=0.8, alpha=0.5, marker=_marker(values), markersize=3)
+                dots = {"marker": "o", "markersize": 3} if len(values) < 3 else {}
+                axes.plot(updates, values, color=colour, linewidth=0.8, alpha=0.5, **dots)
                 axes.plot(updates, smooth(values), color=colour, linewidth=1.8, label=panel.names[metric])
         if panel.share:
-            _share_axis(axes)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         if len(curves) > 1:
-            axes.legend(
-                loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, fontsize=8.5, handlelength=1.1,
-                columnspacing=1.0, borderpad=0,
-            )  # fmt: skip
+            spacing = {"handlelength": 1.0, "columnspacing": 0.9, "handletextpad": 0.5, "borderpad": 0}
+            axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, fontsize=8.5, **spacing)
         return to_svg(figure, name, f"{panel.title} over updates")
 
 
@@ -99,7 +99,7 @@ def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup
     ]
     families = sorted({family for result, *_ in shown for family in result.per_family})
     rows = ["all tasks", *families]
-    with drawing(7.4, 0.75 + 0.42 * len(rows)) as figure:
+    with drawing(_WIDE, 0.75 + 0.4 * len(rows)) as figure:
         axes = figure.add_subplot()
         for result, label, colour, face, shift in shown:
             tallies = {"all tasks": result.overall, **result.per_family}
@@ -128,7 +128,7 @@ def match_figure(reference: Member, failed: Member, largest: float, name: str) -
         name: Of the figure in the page.
     """
     longest = max(len(reference.steps), len(failed.steps), 20)
-    with drawing(7.4, 1.6) as figure:
+    with drawing(_WIDE, 1.6) as figure:
         axes = figure.add_subplot()
         axes.axis("off")
         for step in failed.steps:
@@ -145,15 +145,10 @@ def match_figure(reference: Member, failed: Member, largest: float, name: str) -
         axes.set_xlim(-0.14 * longest, longest - 0.3)
         axes.set_ylim(-0.8, 1.3)
         label = (
-            f"Steps of #{reference.index} above and of #{failed.index} below, coloured by advantage; lines join "
-            "credited steps to the steps they matched"
+            f"Steps of #{reference.index} above and of #{failed.index} below, coloured by advantage; lines "
+            "join credited steps to the steps they matched"
         )
         return to_svg(figure, name, label)
-
-
-def _marker(values: Sequence[float]) -> str:
-    """A line of one point is invisible, so short curves show their points."""
-    return "o" if len(values) < 3 else ""
 
 
 def _share_axis(axes: Axes) -> None:
@@ -173,18 +168,24 @@ def _stack(axes: Axes, panel: Panel, curves: Mapping[str, Curve]) -> None:
 
 
 def _whiskers(
-    axes: Axes, rows: Sequence[str], tallies: Mapping[str, Tally], shift: float, label: str, colour: str, face: str
+    axes: Axes,
+    rows: Sequence[str],
+    tallies: Mapping[str, Tally],
+    shift: float,
+    label: str,
+    colour: str,
+    face: str,
 ) -> None:
     """Draws one evaluation's dots and whiskers; rows it has no tasks of stay empty."""
-    shown = [(y + shift, tallies[row]) for y, row in enumerate(rows) if row in tallies]
-    y = [at for at, _ in shown]
-    rate = np.array([tally.rate for _, tally in shown])
-    axes.hlines(y, [tally.lo for _, tally in shown], [tally.hi for _, tally in shown], color=colour, linewidth=1.6)
+    y = [at + shift for at, row in enumerate(rows) if row in tallies]
+    shown = [tallies[row] for row in rows if row in tallies]
+    axes.hlines(y, [tally.lo for tally in shown], [tally.hi for tally in shown], color=colour, linewidth=1.6)
+    rate = [tally.rate for tally in shown]
     axes.scatter(rate, y, s=36, facecolor=face, edgecolor=colour, linewidth=1.5, zorder=3, label=label)
 
 
 def _dots(axes: Axes, steps: Sequence[StepView], y: float, largest: float) -> None:
-    """Draws a trajectory: blue above, orange below its peers, as strong as the advantage; a cross if invalid."""
+    """Draws a trajectory; colour and strength say sign and size of the advantage, a cross an invalid step."""
     axes.plot((0, max(len(steps) - 1, 0)), (y, y), color=LINE, linewidth=1.0, zorder=0)
     for step in steps:
         colour = BLUE if step.advantage >= 0 else ORANGE

@@ -20,6 +20,11 @@ def number(value: float | None) -> str:
     return text.replace("-", "−")
 
 
+def fixed(value: float) -> str:
+    """Returns a figure with 2 digits and a true minus."""
+    return f"{value:.2f}".replace("-", "−")
+
+
 def signed(value: float | None, digits: int = 2) -> str:
     """Returns a figure with its sign (a true minus), none if it rounds to 0; an en dash for None."""
     if value is None:
@@ -58,4 +63,4 @@ def option(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=list)
 
 
-FILTERS = {f.__name__: f for f in (number, signed, percent, count, duration, option)}
+FILTERS = {f.__name__: f for f in (number, fixed, signed, percent, count, duration, option)}

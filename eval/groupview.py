@@ -13,13 +13,30 @@ from typing import Any
 import pyarrow.parquet as pq
 
 # Columns that say how a step came to its advantage; which of them exist depends on the credit method.
-RETURN_BEFORE = "returns.return"
-SIBLING, SIBLING_T, SIMILARITY, CREDIT = "scpo.sibling", "scpo.sibling_t", "scpo.similarity", "scpo.credit"
-_COLUMNS = (
-    *("update", "task_id", "family", "instruction", "group", "trajectory", "index", "t", "success", "truncated"),
-    *("observation", "anchor", "thought", "action", "well_formed", "admissible", "reward", "return", "advantage"),
-    *(RETURN_BEFORE, SIBLING, SIBLING_T, SIMILARITY, CREDIT),
-)
+SIBLING, SIBLING_T, SIMILARITY = "scpo.sibling", "scpo.sibling_t", "scpo.similarity"
+CREDIT, BONUS = "scpo.credit", "scpo.bonus"
+_CREDIT = (SIBLING, SIBLING_T, SIMILARITY, CREDIT, BONUS)
+_COLUMNS = [
+    "update",
+    "task_id",
+    "family",
+    "instruction",
+    "group",
+    "trajectory",
+    "index",
+    "t",
+    "success",
+    "truncated",
+    "observation",
+    "anchor",
+    "thought",
+    "action",
+    "well_formed",
+    "admissible",
+    "reward",
+    "return",
+    "advantage",
+]
 _PAIRS = 3
 
 
@@ -125,7 +142,7 @@ def choose_group(files: Sequence[Path]) -> GroupView | None:
 def read_group(path: Path, group: int) -> GroupView:
     """Reads one group of a parquet file."""
     known = pq.read_schema(path).names
-    columns = [name for name in _COLUMNS if name in known]
+    columns = [*_COLUMNS, *(name for name in _CREDIT if name in known)]
     rows = pq.read_table(path, columns=columns, filters=[("group", "=", group)]).to_pylist()
     rows.sort(key=itemgetter("index", "t"))
     member_of = {row["trajectory"]: row["index"] for row in rows}
@@ -193,7 +210,7 @@ def _step(row: dict[str, Any], member_of: dict[int, int], peers: int) -> StepVie
         well_formed=row["well_formed"],
         admissible=row["admissible"],
         reward=row["reward"],
-        before=row.get(RETURN_BEFORE),
+        before=row["return"] - row[BONUS] if BONUS in row else None,
         after=row["return"],
         credit=row.get(CREDIT),
         match=(member_of[row[SIBLING]], row[SIBLING_T]) if matched else None,

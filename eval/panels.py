@@ -7,11 +7,7 @@ from eval.figures import Panel
 SUCCESS = "rollout/success"
 PANELS = (
     Panel("Return of a trajectory", {"rollout/return": "return"}),
-    Panel(
-        "Groups with an outcome signal",
-        {"rollout/mixed_groups": "successes and failures"},
-        share=True,
-    ),
+    Panel("Groups with successes and failures", {"rollout/mixed_groups": "share"}, share=True),
     Panel("Steps of a trajectory", {"rollout/steps": "steps"}),
     Panel(
         "Steps by validity",
@@ -21,7 +17,6 @@ PANELS = (
     Panel("Entropy of the next token, nats", {"train/entropy": "entropy"}),
     Panel("KL, nats a token", {"train/kl_ref": "to the reference", "train/kl_sampled": "to the sampler"}),
     Panel("Gradient norm before clipping", {"train/grad_norm": "norm"}),
-    Panel("Tokens clipped", {"train/clip_fraction": "ratio clip", "train/dual_clip_fraction": "dual clip"}, share=True),
     Panel(
         "Time of an update, s",
         {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from credit.pipeline import METRICS as CREDIT_METRICS
 from eval import figures
 from eval.compare import Comparison, compare, disjoint
 from eval.format import FILTERS
@@ -19,19 +20,14 @@ from eval.runfolder import RunFolder, leaves
 from eval.summary import result_line
 from eval.svg import sparkline
 
-Option = tuple[str, Any, str, str]
-"""Dotted path, value, layer it came from, meaning; such as `configs.show.rows` yields."""
 
-
-def write_report(
-    run_dir: Path | str, *, options: Iterable[Option] | None = None, meanings: Mapping[str, str] | None = None
-) -> Path:
+def write_report(run_dir: Path | str, *, meanings: Mapping[str, str] | None = None) -> Path:
     """Writes `run_dir/report.html` from whatever the run has written so far.
 
     Args:
         run_dir: A run folder; config.json must exist, everything else may be missing.
-        options: The run's options with their provenance; without, the bare values of config.json are shown.
-        meanings: Metric → what it means, for the tables; unknown metrics are shown without.
+        meanings: What options (dotted paths as in config.json) and metrics (`a/b`, or `a/*` for all of
+            one kind) mean, shown in the tables. Credit metrics are known without.
 
     Returns:
         The report's path.
@@ -41,11 +37,11 @@ def write_report(
     """
     run = RunFolder.read(run_dir)
     path = run.path / "report.html"
-    path.write_text(render(run, path, options, meanings or {}), encoding="utf-8")
+    path.write_text(render(run, path, {**CREDIT_METRICS, **(meanings or {})}), encoding="utf-8")
     return path
 
 
-def render(run: RunFolder, path: Path, options: Iterable[Option] | None, meanings: Mapping[str, str]) -> str:
+def render(run: RunFolder, path: Path, meanings: Mapping[str, str]) -> str:
     """Returns the report's HTML; `path`, where it will be, is named in its result line."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -70,8 +66,7 @@ def render(run: RunFolder, path: Path, options: Iterable[Option] | None, meaning
         metrics=_metric_rows(run, "", meanings),
         group=group,
         pairs=_pairs(group) if group else [],
-        config=_config(run, options),
-        provenance=options is not None,
+        config=_config(run, meanings),
     )
 
 
@@ -101,7 +96,7 @@ def _family_rows(run: RunFolder) -> list[tuple[str, Tally | None, Tally | None]]
     """Returns (family, before, after), then all tasks together."""
     before = run.before.per_family if run.before else {}
     after = run.after.per_family if run.after else {}
-    rows = [(family, before.get(family), after.get(family)) for family in sorted(before.keys() | after.keys())]
+    rows = [(name, before.get(name), after.get(name)) for name in sorted(before.keys() | after.keys())]
     if rows:
         rows.append(("all tasks", run.before and run.before.overall, run.after and run.after.overall))
     return rows
@@ -114,8 +109,9 @@ def _metric_rows(run: RunFolder, prefix: str, meanings: Mapping[str, str]) -> li
         if name == "update" or not name.startswith(prefix):
             continue
         values = run.series(name)[1]
-        figures_only = {"first": values[0], "last": values[-1], "spark": sparkline(values)}
-        rows.append({"name": name, **figures_only, "meaning": meanings.get(name, "")})
+        meaning = meanings.get(name) or meanings.get(name.rpartition("/")[0] + "/*", "")
+        ends = {"first": values[0], "last": values[-1]}
+        rows.append({"name": name, **ends, "spark": sparkline(values), "meaning": meaning})
     return rows
 
 
@@ -130,17 +126,15 @@ def _pairs(group: GroupView) -> list[dict[str, Any]]:
                 here, there = f"#{name}-r-{step.t}", f"#{name}-l-{step.match[1]}"
                 selectors += [f"#{name}:has({here}:hover) {there}", f"#{name}:has({there}:hover) {here}"]
         figure = figures.match_figure(left, right, group.largest, name) if left is not right else None
-        pairs.append(
-            {"name": name, "left": left, "right": right, "figure": figure, "rules": Markup(",\n".join(selectors))}
-        )
+        rules = Markup(",\n".join(selectors))
+        pairs.append({"name": name, "left": left, "right": right, "figure": figure, "rules": rules})
     return pairs
 
 
-def _config(run: RunFolder, options: Iterable[Option] | None) -> dict[str, list[Option]]:
-    """Returns section → options, sections and options in the order given."""
-    if options is None:
-        options = [(key, value, "", "") for key, value in leaves(run.config)]
-    sections: dict[str, list[Option]] = {}
-    for option in options:
-        sections.setdefault(option[0].partition(".")[0] if "." in option[0] else "run", []).append(option)
+def _config(run: RunFolder, meanings: Mapping[str, str]) -> dict[str, list[tuple[str, Any, str, str]]]:
+    """Returns section → (dotted path, value, where it came from, meaning), in the order of config.json."""
+    sections: dict[str, list[tuple[str, Any, str, str]]] = {}
+    for key, value in leaves(run.config):
+        section = key.partition(".")[0] if "." in key else "run"
+        sections.setdefault(section, []).append((key, value, run.source(key), meanings.get(key, "")))
     return sections

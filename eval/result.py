@@ -8,7 +8,8 @@ well-formed, admissible) are weighted by step in the same way.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,20 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     """Returns the 95 % Wilson score interval of `successes` out of `n` (n ≥ 1)."""
     interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def check_ids(ids: Sequence[str]) -> None:
+    """Raises EvalError unless `ids` names at least one task, each once."""
+    if not ids:
+        raise EvalError(
+            "nothing to evaluate: the split has no tasks. Check eval.split and eval.tasks, and that env.data "
+            "has games for that split"
+        )
+    twice = [task_id for task_id, times in Counter(ids).items() if times > 1]
+    if twice:
+        raise EvalError(
+            f"{len(twice)} tasks are listed twice, e.g. {twice[0]!r}: an evaluation plays each once"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +147,8 @@ class EvalResult:
     seconds: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.tasks:
-            raise EvalError(
-                "nothing to evaluate: the list of tasks is empty. Check eval.split and eval.tasks, and that "
-                "env.data has games for that split"
-            )
-        ordered = tuple(sorted(self.tasks, key=lambda task: task.task_id))
-        for one, other in zip(ordered, ordered[1:], strict=False):
-            if one.task_id == other.task_id:
-                raise EvalError(f"task {one.task_id!r} is listed twice; an evaluation plays each task once")
-        object.__setattr__(self, "tasks", ordered)
+        check_ids([task.task_id for task in self.tasks])
+        object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=lambda task: task.task_id)))
 
     @cached_property
     def overall(self) -> Tally:
@@ -221,7 +228,7 @@ class EvalResult:
             tasks = tuple(TaskResult(**task) for task in document["tasks"])
             scalars = {key: document[key] for key in ("seed", "temperature", "policy_version", "seconds")}
         except (KeyError, TypeError, ValueError) as error:
-            raise EvalError(f"not an evaluation result ({error}); write it with EvalResult.to_json") from error
+            raise EvalError(f"not an evaluation result ({error!r}): save_eval did not write it") from error
         return cls(tasks=tasks, **scalars)
 
     def table(self, title: str | None = None) -> Table:

@@ -10,6 +10,8 @@ from typing import Any
 
 from eval.result import EvalError, EvalResult, load_evals
 
+DEFAULT = "default"
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -18,6 +20,7 @@ class RunFolder:
     Attributes:
         path: The folder.
         config: Nested configuration as written in config.json.
+        sources: Dotted key → layer the value came from (sources.json); None if that was not recorded.
         metrics: One record an update, in order, each with its `update`; a resumed update counts once.
         evals: Update → evaluation made after it, in order.
         trajectories: Parquet files, oldest first.
@@ -25,6 +28,7 @@ class RunFolder:
 
     path: Path
     config: dict[str, Any]
+    sources: dict[str, str] | None
     metrics: list[dict[str, float]]
     evals: dict[int, EvalResult]
     trajectories: list[Path]
@@ -38,10 +42,12 @@ class RunFolder:
         """
         path = Path(run_dir)
         if not (path / "config.json").is_file():
-            raise EvalError(f"{path} is not a run folder: it has no config.json. Give the folder of a run, runs/<id>")
+            raise EvalError(f"{path} is not a run folder (no config.json): give the folder of a run, runs/ID")
+        sources = path / "sources.json"
         return cls(
             path=path,
             config=_json(path / "config.json"),
+            sources=_json(sources) if sources.is_file() else None,
             metrics=_metrics(path / "metrics.jsonl"),
             evals=load_evals(path),
             trajectories=sorted((path / "trajectories").glob("*.parquet")),
@@ -55,6 +61,10 @@ class RunFolder:
                 return None
             value = value[part]
         return value
+
+    def source(self, key: str) -> str:
+        """Returns the layer that set a dotted key: `default` if none did, "" if that was not recorded."""
+        return "" if self.sources is None else self.sources.get(key, DEFAULT)
 
     @property
     def method(self) -> str:

@@ -11,11 +11,13 @@ from eval.result import EvalResult, Tally
 from eval.runfolder import RunFolder
 
 
-def result_line(before: EvalResult, after: EvalResult, method: str, updates: int, report_path: Path | str) -> str:
-    """Returns the last line of a training run.
+def result_line(
+    before: EvalResult, after: EvalResult, method: str, updates: int, report_path: Path | str
+) -> str:
+    """Returns the last line of a training run, such as (in one line)
 
-    Example:
-        held-out success 0.38 [0.33,0.43] → 0.52 [0.47,0.57] on 400 games · SCPO · 40 updates · report runs/x/report.html
+    held-out success 0.38 [0.33,0.43] → 0.52 [0.47,0.57] on 400 games · SCPO · 40 updates ·
+    report runs/ID/report.html
     """
     return (
         f"held-out success {_rate(before)} → {_rate(after)} on {after.n} games · {method.upper()} · "

@@ -31,9 +31,12 @@ _VARIABLES = {
     TEAL: "teal",
     ROSE: "rose",
 }
+# Figure metadata, a style element that would reach the whole page, comments.
+_DROPPED = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "sibling",
+    "text.parse_math": False,
     "font.size": 10,
     "axes.edgecolor": LINE,
     "axes.labelcolor": MUTED,
@@ -81,16 +84,17 @@ def to_svg(figure: Figure, name: str, label: str) -> Markup:
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(_DROPPED, "", text, flags=re.S)
     text = re.sub(r'\b(id|xlink:href)="(#?)', rf'\1="\2{name}-', text)
     text = text.replace("xlink:href", "href").replace("url(#", f"url(#{name}-")
-    text = re.sub(r"font: ([\d.]+px) [^;\"]+", r"font: \1 var(--font)", text)
+    text = re.sub(r"(font: [^'\";]*px |font-family: )[^;\"]+", r"\1var(--font)", text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
     view = re.search(r'viewBox="0 0 ([\d.]+) ', text)
     if view is None:
         raise RuntimeError("this matplotlib writes SVG without a viewBox; use 3.8 or newer")
-    opening = f'<svg role="img" aria-label="{escape(label)}" style="max-width:{float(view[1]):.0f}pt" {view[0]}'
+    width = f"{float(view[1]):.0f}pt"
+    opening = f'<svg role="img" aria-label="{escape(label)}" style="max-width:{width}" {view[0]}'
     text = re.sub(r"<svg .*?viewBox=\"0 0 [\d.]+ ", opening, text, count=1, flags=re.S)
     return Markup(re.sub(r"<svg ([^>]*?) xmlns[^>]*>", r"<svg \1>", text, count=1))
 

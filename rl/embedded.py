@@ -6,16 +6,17 @@ Byte-level BPE can spell any text; frequent words of the engine are one token ea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import AddedToken, pre_tokenizers, trainers
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 END_OF_TEXT, STOP = "<|endoftext|>", "<|im_end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-TAGS = ("<think>", "</think>", "<action>", "</action>")
+ADDED = ("<think>", "</think>", "<action>", "</action>", *(f" {n}" for n in range(1, 61)))
 
 # One token a message border instead of ChatML's six: at this size prompts are mostly observations.
 CHAT_TEMPLATE = (
@@ -29,7 +30,7 @@ CHAT_TEMPLATE = (
 class Architecture:
     """Size of the embedded policy."""
 
-    vocab: int = 1024
+    vocab: int = 896
     hidden: int = 128
     layers: int = 4
     heads: int = 4
@@ -38,32 +39,38 @@ class Architecture:
     window: int = 2048
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE on `texts` (deterministic) with the chat and tag tokens built in."""
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
+def train_tokenizer(texts: Iterable[str], vocab: int) -> Qwen2Tokenizer:
+    """Trains a byte-level BPE on `texts` (deterministic), with the chat, tag and number tokens built in.
+
+    It splits text as Qwen2's tokenizer does, because that is the class `AutoTokenizer` gives every Qwen2 folder,
+    whatever its files say. Qwen2 splits numbers into digits; " 1" to " 60", the numbers of the engine's
+    things, are added whole.
+    """
+    bpe = Qwen2Tokenizer().backend_tokenizer
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
+        vocab_size=vocab - len(ADDED),
         special_tokens=[END_OF_TEXT, STOP, *ROLES],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    # Tags are ordinary added tokens, so that they survive `skip_special_tokens` decoding.
-    trainer.vocab_size = vocab - len(TAGS)
     bpe.train_from_iterator(texts, trainer)
-    bpe.add_tokens(list(TAGS))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+    model = json.loads(bpe.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=model["vocab"],
+        merges=[tuple(merge) for merge in model["merges"]],
+        unk_token=None,
         eos_token=STOP,
         pad_token=END_OF_TEXT,
         extra_special_tokens=list(ROLES),
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
+    # Not special, so that they survive decoding without special tokens.
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
+    return tokenizer
 
 
-def build_model(arch: Architecture, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen2ForCausalLM:
+def build_model(arch: Architecture, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
     """Builds the randomly initialised policy (float32); equal seeds give equal weights."""
     config = Qwen2Config(
         vocab_size=arch.vocab,

@@ -22,7 +22,7 @@ class ResponseModel(nn.Module):
     """A causal LM that scores given tokens at given positions.
 
     Hidden states are gathered *before* the output layer, so prompt tokens cost no logits. The softmax
-    is taken in float32 whatever the weights' type, over the full vocabulary, with the sampler's
+    is taken in float32 or better whatever the weights' type, over the full vocabulary, with the sampler's
     temperature. Dropout is refused: it would make the scored distribution differ from the sampled one.
     """
 
@@ -51,7 +51,7 @@ class ResponseModel(nn.Module):
             entropy_gradient: Whether the entropy is differentiated (else it is only measured).
 
         Returns:
-            Log-probability and entropy (nats) of each, float32 [T].
+            Log-probability and entropy (nats) of each, [T], float32 (float64 from float64 weights).
         """
         hidden_BLD = self.model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state
         hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, position_T)
@@ -67,7 +67,8 @@ class ResponseModel(nn.Module):
     def _score(
         self, hidden_TD: torch.Tensor, target_T: torch.Tensor, temperature: float, entropy_gradient: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logits_TV = self.model.get_output_embeddings()(hidden_TD).float() / temperature
+        logits_TV = self.model.get_output_embeddings()(hidden_TD)
+        logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32)) / temperature
         log_z_T = logits_TV.logsumexp(-1)
         logp_T = logits_TV.gather(1, target_T[:, None]).squeeze(1) - log_z_T
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):

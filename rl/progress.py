@@ -79,7 +79,7 @@ class Progress:
             self._status = None
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self._console.print(text, style=style, markup=False)
+        self._console.print(text, style=style, markup=False, highlight=False)
 
 
 def _line(update: int, updates: int, metrics: Mapping[str, float]) -> str:

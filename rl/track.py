@@ -73,7 +73,7 @@ class Tracker:
 
     def close(self) -> None:
         """Lets W&B finish its uploads."""
-        self._mirror(lambda run: run.finish(quiet=True))
+        self._mirror(lambda run: run.finish())
         self._run = None
 
     def _open(self, run_dir: Path, mode: Mode, project: str, config: Mapping[str, Any]) -> Any:

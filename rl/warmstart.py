@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from agent.prompts import PromptBuilder
 from configs.seeds import derive
@@ -87,16 +87,15 @@ def demonstrations(options: WarmstartOptions, shard: int) -> Iterator[list[Demon
 
 
 def corpus(options: WarmstartOptions, shards: int) -> Iterator[str]:
-    """Yields the texts a tokenizer is trained on: observations and responses of the first shards."""
+    """Yields the texts a tokenizer is trained on; thoughts and actions without tags, which are tokens anyway."""
     for shard in range(shards):
         for steps in demonstrations(options, shard):
             for step in steps:
-                yield step.observation.text
-                yield response_text(step.thought, step.action)
+                yield from (step.observation.text, step.thought, step.action)
 
 
 def encode(
-    steps: Sequence[Demonstrated], prompts: PromptBuilder, tokenizer: PreTrainedTokenizerFast, obs_weight: float
+    steps: Sequence[Demonstrated], prompts: PromptBuilder, tokenizer: Qwen2Tokenizer, obs_weight: float
 ) -> Row:
     """Turns a demonstration into its token row and loss weights; what outgrows the window is left out."""
     ids: list[int] = []
@@ -146,7 +145,7 @@ class Warmstart:
     def __init__(
         self,
         model: Qwen2ForCausalLM,
-        tokenizer: PreTrainedTokenizerFast,
+        tokenizer: Qwen2Tokenizer,
         prompts: PromptBuilder,
         options: WarmstartOptions,
     ) -> None:

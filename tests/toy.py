@@ -34,9 +34,9 @@ SPECIAL = ["<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|system|>", "<|user|
 TAGS = ["<think>", "</think>", "<action>", "</action>"]
 COMMANDS = ("go left", "go right", "take key", "open door")
 WORDS = (
-    "go, left, right,take, key,open, door, room,room, in, of, hands, empty,"
-    "Your, task, is, to,Nothing, happens,You, the,now,right,left,door,key"
-).split(",")
+    *("go", " left", " right", "take", " key", "open", " door", " room", "room", " in", " of", " hands"),
+    *(" empty", "Your", " task", " is", " to", "Nothing", " happens", "You", " the", "now"),
+)
 
 
 @dataclass(frozen=True, slots=True)

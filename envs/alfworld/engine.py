@@ -7,13 +7,13 @@ the reference engine (alfworld 0.4.2 on textworld 1.7.0), quirks included:
 * an action that changes nothing in any state is not offered (`go to` a receptacle of the present location);
 * `not_p` in a text query means "made false since the start", not "not true".
 
-Departure: a conditional effect (`when`) touches text facts only if it happens; the reference applies it
-always. No shipped grammar can show the difference.
+Departures: a conditional effect (`when`) touches text facts only if it happens, the reference applies it
+always; a task sentence is shown as it is, the reference reads it as grammar (and cuts it at a semicolon). No
+shipped game can show either.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
@@ -29,7 +29,6 @@ from envs.alfworld.state import Action, Memo, Moves, State
 from envs.alfworld.text import Entity
 
 NOTHING_HAPPENS = "Nothing happens."
-_GOAL_PLAIN = frozenset(';|"<>[]#{}\\\n\t')
 _GAMES_KEPT = 64
 # What `situation` tells: where the agent is, what it holds, and which of these hold of that object.
 _PLACE, _HELD = "atlocation", "holds"
@@ -86,14 +85,17 @@ class CompiledGame:
             The next state and the observation; the same state and "Nothing happens." for a command that is
             not admissible. White space around a command is ignored, case is not.
         """
-        moves = self._moves(state)
-        command = command.strip()
-        position = bisect_left(moves.commands, command)
-        if position == len(moves.commands) or moves.commands[position] != command:
+        action = self._find(state, command) or self._find(state, command.strip())
+        if action is None:
             return state, NOTHING_HAPPENS
-        action = moves.actions[position]
         after = self.apply(state, action)
         return after, self._say(action, after)
+
+    def _find(self, state: State, command: str) -> Action | None:
+        moves = self._moves(state)
+        position = bisect_left(moves.commands, command)
+        found = position < len(moves.commands) and moves.commands[position] == command
+        return moves.actions[position] if found else None
 
     def won(self, state: State) -> bool:
         """Returns whether the goal holds."""
@@ -237,9 +239,6 @@ def compile_game(game: Game) -> CompiledGame:
             return found
         domain = game.pddl_domain or packaged_text("alfred.pddl")
         grammar = game.grammar or packaged_text("alfred.twl2")
-        if _GOAL_PLAIN & set(game.goal):
-            # It has characters with a meaning in grammars: read it as part of the grammar.
-            grammar = grammar.replace(GOAL_MARK, json.dumps(game.goal)[1:-1])
         try:
             compiled = CompiledGame(_rules(domain, grammar), read_problem(game.pddl_problem), game.goal)
         except (PddlError, GrammarError) as error:

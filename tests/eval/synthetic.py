@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent.policy import Sampling
 from agent.prompts import PromptBuilder, load_template
 from agent.rollout import rollout
-from agent.policy import Sampling
 from agent.turns import TurnFormat
 from agent.types import Group
 from configs.load import load, write_config
@@ -23,10 +24,10 @@ from rl.track import Tracker
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, toy_tasks, toy_tokenizer
 
 
-def result(successes: Sequence[int], families: int = 1, version: int = 0, steps: int = 10) -> EvalResult:
+def result(successes: Sequence[int], families: int = 1, version: int = 0) -> EvalResult:
     """An evaluation of tasks 0..n-1, solved where `successes` says 1, families dealt in turn."""
     tasks = [
-        TaskResult(f"task-{i:04d}", f"family-{i % families}", bool(s), float(s), not s, steps, steps, 9, 9, 70)
+        TaskResult(f"task-{i:04d}", f"family-{i % families}", bool(s), float(s), not s, 10, 10, 9, 9, 70)
         for i, s in enumerate(successes)
     ]
     return EvalResult(tuple(tasks), seed=0, temperature=0.4, policy_version=version, seconds=2.0)
@@ -68,6 +69,7 @@ class RunWriter:
         self.path = path
         self.loaded = load("alfworld_cpu", [f"credit={method}", *overrides])
         write_config(self.loaded.config, path / "config.json")
+        (path / "sources.json").write_text(json.dumps(dict(self.loaded.sources)))
         credit = self.loaded.config.credit
         self._pipeline = Pipeline.from_config(credit.stages, credit.name)
         self._tracker = Tracker(path)
@@ -79,12 +81,12 @@ class RunWriter:
         if update == 0:
             self._tracker.log(0, evaluation.metrics())
 
-    def update(self, number: int, groups: Sequence[Group], extra: dict[str, float] | None = None) -> None:
+    def update(self, number: int, groups: Sequence[Group]) -> None:
         """Credits `groups`, stores them and logs the metrics of an update."""
         table = step_table(groups)
         credit = self._pipeline.run(table, {"pair_scorer": make_scorer("lexical")}, step=number)
         self._store.write(number, groups, table, credit)
-        self._tracker.log(number, {**rollout_metrics(groups), **credit.metrics, **trained(number), **(extra or {})})
+        self._tracker.log(number, {**rollout_metrics(groups), **credit.metrics, **trained(number)})
 
 
 def trained(update: int) -> dict[str, float]:

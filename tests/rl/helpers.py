@@ -83,9 +83,7 @@ def random_groups(
         members = []
         for k in range(size):
             count = int(rng.integers(1, 5))
-            steps = [
-                step(t, tokens(3, 9), tokens(2, 7), fresh=t == 0 or not append) for t in range(count)
-            ]
+            steps = [step(t, tokens(3, 9), tokens(2, 7), fresh=t == 0 or not append) for t in range(count)]
             steps[-1].reward = float(k % 2)
             members.append(Trajectory(f"task-{g}", "look", "look", g, k, seed, steps, success=k % 2 == 1))
         result.append(members)
@@ -99,6 +97,18 @@ def score_with(model: PreTrainedModel, groups: Sequence[Group], temperature: flo
     rng = np.random.default_rng(0)
     noisy = [logp + rng.normal(0, 0.05, len(logp)).astype(np.float32) for logp in learner.logps(rows)]
     return [replace(row, logp_sampled=logp) for row, logp in zip(rows, noisy, strict=True)]
+
+
+def double_model(vocab: int, seed: int = 0) -> PreTrainedModel:
+    """A tiny peaked model in float64 throughout (the library's norm would go through float32)."""
+    model = tiny_model(vocab, std=0.3, seed=seed).double()
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ == "Qwen2RMSNorm":
+                norm = torch.nn.RMSNorm(child.weight.shape[0], eps=child.variance_epsilon)
+                norm.weight = child.weight
+                setattr(parent, name, norm)
+    return model
 
 
 def make_learner(
@@ -139,7 +149,7 @@ class Toy:
 
 
 @cache
-def pretrained_toy(steps: int = 120, error: float = 0.6, rooms: int = 2) -> Toy:
+def pretrained_toy(steps: int = 240, error: float = 0.8, rooms: int = 2) -> Toy:
     """Imitates random commands for a few seconds: well-formed responses, success of a random walk."""
     tokenizer = toy_tokenizer()
     prompts = PromptBuilder(
@@ -189,10 +199,10 @@ def toy_run(
     resume: bool = False,
     groups: int = 8,
     group_size: int = 8,
-    lr: float = 3e-3,
+    lr: float = 5e-4,
     credit: Sequence[str] = ("returns", "gigpo"),
     loss: LossOptions | None = None,
-    minibatches: int = 1,
+    minibatches: int = 2,
     checkpoint_every: int = 0,
     tasks: int = 24,
     config: dict[str, object] | None = None,
@@ -222,7 +232,9 @@ def toy_run(
         toy.policy(),
         learner,
         Pipeline.from_config({name: {} for name in credit}),
-        play=Play(ToyEnv, toy_tasks(tasks, seed=1, rooms=2), toy.prompts, groups=groups, group_size=group_size),
+        play=Play(
+            ToyEnv, toy_tasks(tasks, seed=1, rooms=2), toy.prompts, groups=groups, group_size=group_size
+        ),
         plan=Plan(updates, seed=3, checkpoint_every=checkpoint_every),
         outputs=outputs,
         state=state,

@@ -1,0 +1,189 @@
+"""`run.py warmstart`: makes the embedded policy from the search expert's walks, with its provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agent.policy import Sampling
+from agent.prompts import PromptBuilder
+from commands import build
+from configs.load import Loaded, load
+from configs.seeds import derive
+from configs.text import ConfigError
+from eval.evaluate import evaluate
+from eval.result import EvalResult
+from rl.embedded import Architecture, build_model, train_tokenizer
+from rl.warmstart import STATE_FILE, Warmstart, WarmstartOptions, corpus
+
+TOKENS = 2_400_000
+TOKENIZER_SHARDS = 4
+SHIPPED = build.ROOT / "agent" / "assets" / "alfworld-tiny"
+PROVENANCE = "provenance.json"
+LOG = "warmstart.jsonl"
+
+
+def run(
+    experiment: str, work: Path, out: Path | None, *, tokens: int, seed: int, threads: int, shards: int | None
+) -> None:
+    """Trains, evaluates on the experiment's held-out games and writes a Hugging Face folder.
+
+    Args:
+        experiment: Whose prompts and held-out games are used.
+        work: Holds the state after each shard; a run found there is gone on with.
+        out: Folder of the finished policy; `work`/policy if None.
+        tokens: Tokens to train on, in all.
+        seed: Seeds everything.
+        threads: CPU threads (0: all cores).
+        shards: Stop after this many shards, unfinished; None runs to the end.
+    """
+    loaded = load(experiment)
+    build.use_threads(threads)
+    build.hush()
+    options, arch = WarmstartOptions(tokens=tokens, seed=seed), Architecture()
+    console = build.console()
+    console.print(f"tokenizer: {arch.vocab} tokens, from {TOKENIZER_SHARDS} shards of demonstrations")
+    tokenizer = train_tokenizer(corpus(options, TOKENIZER_SHARDS), arch.vocab)
+    model = build_model(arch, tokenizer, derive(seed, "warmstart", "weights"))
+    prompts = build.prompt_builder(loaded.config, tokenizer)
+    warmstart = Warmstart(model, tokenizer, prompts, options)
+    if (work / STATE_FILE).exists():
+        _go_on(warmstart, work)
+        console.print(f"going on after shard {warmstart.shard} ({warmstart.seen / 1e6:.1f} M tokens)")
+    record = _Record(warmstart, work, shards, console)
+    try:
+        warmstart.run(record)
+    except _Stopped:
+        console.print(f"stopped after shard {warmstart.shard}; the same command goes on")
+        return
+    result = _evaluate(loaded, model, prompts)
+    console.print(result.table(f"held-out games of {experiment}, temperature {result.temperature}"))
+    folder = out or work / "policy"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    document = _provenance(folder, experiment, warmstart, arch, result, record)
+    text = json.dumps(document, indent=2)
+    (folder / PROVENANCE).write_text(f"{text}\n", encoding="utf-8")
+    print(f"{_compare(json.loads(text))} · {folder}")
+
+
+class _Stopped(Exception):
+    """As many shards as were asked for are done, and there are more."""
+
+
+class _Record:
+    """Called after each shard: saves the state, appends a line to the log, prints progress."""
+
+    def __init__(self, warmstart: Warmstart, work: Path, shards: int | None, console: Any) -> None:
+        self._work, self._shards, self._console = work, shards, console
+        self._log = work / LOG
+        lines = self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
+        kept = [json.loads(line) for line in lines][: warmstart.shard]
+        self.losses = [line["loss"] for line in kept]
+        self.seconds = kept[-1]["seconds"] if kept else 0.0
+        self._before, self._began, self._seen = self.seconds, time.monotonic(), warmstart.seen
+
+    def __call__(self, warmstart: Warmstart, loss: float) -> None:
+        """Raises `_Stopped` after the last shard asked for."""
+        warmstart.save(self._work)
+        elapsed = time.monotonic() - self._began
+        self.seconds = self._before + elapsed
+        self.losses.append(loss)
+        line = {"shard": warmstart.shard, "tokens": warmstart.seen, "loss": loss, "seconds": self.seconds}
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        speed = (warmstart.seen - self._seen) / elapsed
+        left = max(0, warmstart.options.tokens - warmstart.seen) / speed
+        self._console.print(
+            f"shard {warmstart.shard:4d}  {warmstart.seen / 1e6:6.2f} M tokens  loss {loss:.4f}  "
+            f"{speed:,.0f} tokens/s  {left / 60:.0f} min left"
+        )
+        if self._shards is not None and warmstart.shard >= self._shards and left > 0:
+            raise _Stopped
+
+
+def _go_on(warmstart: Warmstart, work: Path) -> None:
+    try:
+        warmstart.load(work)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _evaluate(loaded: Loaded, model: Any, prompts: PromptBuilder) -> EvalResult:
+    config = loaded.config
+    return evaluate(
+        build.policy(config, model.eval(), prompts),
+        build.env_maker(config.env),
+        build.eval_tasks(config.env, config.eval),
+        prompts,
+        sampling=Sampling(config.eval.temperature),
+        seed=config.seed,
+        max_parallel=config.eval.max_parallel,
+    )
+
+
+def _provenance(
+    folder: Path,
+    experiment: str,
+    warmstart: Warmstart,
+    arch: Architecture,
+    result: EvalResult,
+    record: _Record,
+) -> dict[str, Any]:
+    """Everything needed to make the folder again and to see that it is the same."""
+    import torch
+    import transformers
+
+    weights = folder / "model.safetensors"
+    low, high = result.ci
+    options = asdict(warmstart.options)
+    return {
+        "command": f"python run.py warmstart --tokens {options['tokens']} --seed {options['seed']}",
+        "options": options,
+        "architecture": asdict(arch),
+        "parameters": sum(p.numel() for p in warmstart.model.parameters()),
+        "shards": warmstart.shard,
+        "tokens_seen": warmstart.seen,
+        "minutes": round(record.seconds / 60, 1),
+        "losses": [round(loss, 4) for loss in record.losses],
+        "evaluation": {
+            "experiment": experiment,
+            "games": result.n,
+            "temperature": result.temperature,
+            "success": round(result.success, 4),
+            "lo": round(low, 4),
+            "hi": round(high, 4),
+            "per_family": {family: round(tally.rate, 4) for family, tally in result.per_family.items()},
+        },
+        "tolerance": "another machine's rounding gives other weights; success agrees within the interval",
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+        "sha256": {weights.name: hashlib.sha256(weights.read_bytes()).hexdigest()},
+    }
+
+
+def _compare(made: Mapping[str, Any]) -> str:
+    """The result in one line, beside the shipped policy's if that was made with the same options."""
+    figures = made["evaluation"]
+    rate = f"{figures['success']:.2f} [{figures['lo']:.2f},{figures['hi']:.2f}]"
+    line = f"success {rate} on {figures['games']} games"
+    shipped = SHIPPED / PROVENANCE
+    if not shipped.exists():
+        return line
+    theirs = json.loads(shipped.read_text(encoding="utf-8"))
+    if any(made[key] != theirs[key] for key in ("options", "architecture")):
+        return f"{line} (the shipped policy has other options)"
+    success = theirs["evaluation"]["success"]
+    inside = figures["lo"] <= success <= figures["hi"]
+    same = made["sha256"] == theirs["sha256"]
+    verdict = "the same weights" if same else "inside the interval" if inside else "OUTSIDE the interval"
+    return f"{line}; shipped: {success:.2f}, {verdict}"
