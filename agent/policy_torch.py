@@ -156,9 +156,9 @@ class TorchPolicy:
         ids = [*request.ids] if request.fresh else [*row.ids, *request.ids]
         if not request.ids or len(ids) >= self.window or request.max_new_tokens < 1:
             raise PolicyError(
-                f"generate: key {request.key} adds {len(request.ids)} tokens, which makes a row of {len(ids)}, "
-                f"and asks for up to {request.max_new_tokens}; a prompt must not be empty and must leave room "
-                f"in the window ({self.window})"
+                f"generate: key {request.key} adds {len(request.ids)} tokens, which makes {len(ids)}, and "
+                f"asks for up to {request.max_new_tokens}; a prompt must not be empty and must leave room in "
+                f"the window ({self.window})"
             )
         row.ids = ids
         if request.fresh:

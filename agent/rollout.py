@@ -44,6 +44,7 @@ def rollout(
     max_parallel: int,
     seed: int,
     group_offset: int = 0,
+    names: Sequence[str] | None = None,
     on_progress: Progress | None = None,
 ) -> list[Group]:
     """Plays every task `group_size` times.
@@ -58,6 +59,8 @@ def rollout(
         max_parallel: Trajectories in flight at once. Results do not depend on it (up to float batching).
         seed: Everything random derives from it and from (group, index, t).
         group_offset: Number of the first group.
+        names: One a task, that its seeds derive from instead of the group's number; so what a task is
+            played like does not depend on which others are played.
         on_progress: Called after each round of steps with (trajectories done, tokens sampled).
 
     Returns:
@@ -73,15 +76,22 @@ def rollout(
     groups: list[Group] = [[] for _ in tasks]
     waiting = deque((g, k) for g in range(len(tasks)) for k in range(group_size))
     live: list[_Live] = []
+    envs: list[Env] = []
     idle_envs: list[Env] = []
     done = sampled = 0
     try:
         while waiting or live:
             while waiting and len(live) < max_parallel:
                 g, k = waiting.popleft()
-                env = idle_envs.pop() if idle_envs else make_env()
+                if not idle_envs:
+                    envs.append(make_env())
+                    idle_envs.append(envs[-1])
+                env = idle_envs.pop()
+                group = group_offset + g
+                name = group if names is None else names[g]
+                seeds = derive(seed, "env", name), derive(seed, "trajectory", name, k)
                 key = g * group_size + k
-                one = _start(env, tasks[g], group_offset + g, k, key=key, prompts=prompts, seed=seed)
+                one = _start(env, tasks[g], (group, k), key=key, prompts=prompts, seeds=seeds)
                 groups[g].append(one.trajectory)
                 live.append(one)
             generations = policy.generate([_request(one, prompts) for one in live], sampling)
@@ -100,25 +110,28 @@ def rollout(
     finally:
         for one in live:
             policy.release(one.key)
-        for env in [*idle_envs, *(one.env for one in live)]:
+        for env in envs:
             env.close()
     return groups
 
 
 def _start(
-    env: Env, task: Task, group: int, index: int, *, key: int, prompts: PromptBuilder, seed: int
+    env: Env, task: Task, place: tuple[int, int], *, key: int, prompts: PromptBuilder, seeds: tuple[int, int]
 ) -> _Live:
-    """Resets `env` and makes the first prompt; members of a group share the environment's seed."""
-    observation = env.reset(task, derive(seed, "env", group))
+    """Resets `env` and makes the first prompt.
+
+    `place` is (group, index) and `seeds` those of (environment, trajectory).
+    """
+    observation = env.reset(task, seeds[0])
     conversation = prompts.start(env.instruction)
     prompt_ids, fresh = conversation.prompt(observation)
     trajectory = Trajectory(
         task_id=task.id,
         family=task.family,
         instruction=env.instruction,
-        group=group,
-        index=index,
-        seed=derive(seed, "trajectory", group, index),
+        group=place[0],
+        index=place[1],
+        seed=seeds[1],
     )
     return _Live(trajectory, key, env, conversation, observation, prompt_ids, fresh)
 

@@ -162,6 +162,7 @@ class SCPO(Shaper):
         "sibling_t": "t of that step, -1 without",
         "similarity": "M of the match, 0 without",
         "credit": "r, before alpha",
+        "bonus": "alpha r, what the return gained",
     }
 
     def __post_init__(self) -> None:
@@ -211,6 +212,7 @@ class SCPO(Shaper):
             columns["credit"][rows] = credit[hit]
             unit = table.outcome[matched] if self.alpha_unit == "success_reward" else 1.0
             bonus[rows] = self.alpha * unit * credit[hit]
+        columns["bonus"] = bonus
         metrics = self._metrics(table, columns, chosen, [f for _, f in families])
         metrics |= {"scored_pairs": float(scores.compared), "unique_pairs": float(scores.unique)}
         lone = signals.lone_credit + bonus if self.singleton_credit == "raw" else None

@@ -27,9 +27,9 @@ def evaluate(
 ) -> EvalResult:
     """Plays every task once and counts.
 
-    Tasks are played in the order of their ids, whatever the order given, and seeded by it. So the result
-    does not depend on the order of `tasks`, and depends on `max_parallel` only through the rounding of
-    batched arithmetic: no task is left out, or counted twice, to fill a batch.
+    A task's seeds derive from its id. So what becomes of it depends neither on the order of `tasks` nor on
+    which others are played, and on `max_parallel` only through the rounding of batched arithmetic. No task
+    is left out, or counted twice, to fill a batch.
 
     Args:
         policy: What generates the responses.
@@ -50,11 +50,12 @@ def evaluate(
         policy,
         sampling,
         make_env,
-        sorted(tasks, key=lambda task: task.id),
+        tasks,
         group_size=1,
         prompts=prompts,
         max_parallel=max_parallel,
         seed=derive(seed, "eval"),
+        names=[task.id for task in tasks],
         on_progress=on_progress,
     )
     return EvalResult(

@@ -62,6 +62,9 @@ class Engine(Protocol):
             NonFiniteError: the norm is NaN or infinite; weights and moments are untouched.
         """
 
+    def discard(self) -> None:
+        """Throws away the gradients since the last step."""
+
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """Combines each value over the ranks; every rank gets the result."""
 

@@ -51,13 +51,17 @@ class TorchEngine:
         """See `Engine.step`."""
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip))
         if not math.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
+            self.discard()
             raise NonFiniteError(f"gradient norm is {norm}")
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.discard()
         return norm
+
+    def discard(self) -> None:
+        """See `Engine.discard`."""
+        self._optimizer.zero_grad(set_to_none=True)
 
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """See `Engine.reduce`."""

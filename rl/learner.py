@@ -166,7 +166,7 @@ class Learner:
                 maxima = torch.maximum(maxima, batch_maxima.cpu())
         values = dict(zip(_SUMS, engine.reduce(sums.tolist(), "sum"), strict=True))
         if not math.isfinite(values["loss"]):
-            engine.module.zero_grad(set_to_none=True)
+            engine.discard()
             raise NonFiniteError(f"the loss is {values['loss']}")
         peaks = dict(zip(_MAXIMA, engine.reduce(maxima.tolist(), "max"), strict=True))
         tally.add(values, peaks, engine.step(lr))

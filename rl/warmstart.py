@@ -155,7 +155,10 @@ class Warmstart:
         others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
         self._optimisers = (
             torch.optim.Muon(
-                matrices, lr=options.muon_lr, weight_decay=options.weight_decay, adjust_lr_fn="match_rms_adamw"
+                matrices,
+                lr=options.muon_lr,
+                weight_decay=options.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
             ),
             torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0),
         )
@@ -170,9 +173,7 @@ class Warmstart:
                 for steps in demonstrations(self.options, self.shard)
             ]
             rng = random.Random(derive(self.options.seed, "warmstart", "batches", self.shard))
-            losses = [
-                self._step(batch) for batch in batches(rows, self.options.batch_tokens, rng)
-            ]
+            losses = [self._step(batch) for batch in batches(rows, self.options.batch_tokens, rng)]
             self.shard += 1
             on_shard(self, float(np.mean(losses)))
 

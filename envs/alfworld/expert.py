@@ -183,8 +183,10 @@ class SearchExpert:
                 self._searching = self._rng.choice(open_places)
             else:
                 self._searching = max(open_places, key=lambda r: (self._value(thing, r), -number(r)))
-        second = self._goal.copies > 1 and thing == self._goal.target and any(
-            kind(o) == thing and kind(r) == self._goal.other for o, r in memory.where.items()
+        second = (
+            self._goal.copies > 1
+            and thing == self._goal.target
+            and any(kind(o) == thing and kind(r) == self._goal.other for o, r in memory.where.items())
         )
         return Subgoal("find", f"second {thing}" if second else thing, self._searching)
 

@@ -29,7 +29,7 @@ _HOW_TO_GET = (
     "To get games: `python run.py data alfworld --generate` writes a seeded set, "
     "`alfworld-download` fetches the official one."
 )
-_TASK_SENTENCE = re.compile(r'"Your task is to: (?P<goal>[^"\n]*)\."')
+_TASK_SENTENCE = re.compile(r'"Your task is to: (?P<goal>(?:[^"\\\n]|\\.)*)\."')
 
 
 def load_games(
@@ -178,7 +178,10 @@ def _game(name: str, split: str, family: str, goal: str | None, body: Mapping, p
             raise ValueError('its grammar has no "Your task is to: …" sentence')
         if sentence["goal"] != GOAL_MARK:
             start, end = sentence.span("goal")
-            goal, grammar = json.loads(f'"{sentence["goal"]}"'), f"{grammar[:start]}{GOAL_MARK}{grammar[end:]}"
+            goal, grammar = (
+                json.loads(f'"{sentence["goal"]}"'),
+                f"{grammar[:start]}{GOAL_MARK}{grammar[end:]}",
+            )
     if not goal:
         raise ValueError("it has no task sentence")
     domain = _shared(body.get("pddl_domain"))

@@ -153,7 +153,7 @@ def test_draws_follow_the_distribution():
         ids_R, logp_R = draw(logits_RV, uniform_R, temperature)
         assert np.bincount(ids_R, minlength=5) / 4000 == pytest.approx(expected_V, abs=0.03)
         assert logp_R == pytest.approx(np.log(expected_V[ids_R]), abs=1e-6)
-    edges, _ = draw(logits_RV[:3], np.asarray([0.0, 0.5, np.nextafter(1.0, 0.0)]), 1.0)
+    edges, _ = draw(logits_RV[:3], np.asarray([0.0, 0.500001, np.nextafter(1.0, 0.0)]), 1.0)
     assert edges.tolist() == [0, 2, 3]  # never a token of probability 0
 
 
@@ -202,6 +202,21 @@ def test_requests_against_the_contract_are_refused(requests, message):
     _, policy = make()
     with pytest.raises(PolicyError, match=message):
         policy.generate(requests, Sampling())
+
+
+def test_half_precision_weights():
+    model = tiny_model(VOCAB, std=0.2).to(torch.bfloat16)
+    policy = TorchPolicy(model, [STOP], window=200)
+    prompt = prompts(1)[0]
+    generation = ask(policy, prompt)
+    assert generation.logps == pytest.approx(full_logps(model.float(), prompt, generation.ids), abs=0.05)
+
+
+def test_a_sliding_window_is_refused_rather_than_ignored():
+    model = tiny_model(VOCAB)
+    model.model.layers[0].self_attn.sliding_window = 4
+    with pytest.raises(NotImplementedError, match="sliding windows"):
+        ask(TorchPolicy(model, [STOP], window=200), [5, 6])
 
 
 def test_nothing_asked_nothing_answered():

@@ -110,7 +110,7 @@ def test_stepwise_repeats_task_and_last_steps():
 def test_stepwise_history_gives_way_by_whole_steps():
     long = play(build("stepwise", "alfworld", history=5, window=4000).start("open the door"), 7)[1][-1]
     lengths = []
-    for window in range(len(long) + 20, len(long) - 150, -10):
+    for window in range(len(long) + 40, len(long) - 150, -10):
         prompts, rows = play(
             build("stepwise", "alfworld", history=5, window=window).start("open the door"), 7
         )

@@ -176,6 +176,25 @@ def test_a_response_cut_by_length_is_marked_and_closed_by_the_next_prompt():
     assert all(step.prompt_ids[0] == TURNS.stop_id for step in steps[1:])
 
 
+def test_named_tasks_are_played_alike_whatever_else_is_played():
+    names = [task.id for task in toy_tasks(5)]
+    everything = play(scripted(), build(), group_size=2, names=names)
+    for g in range(5):
+        alone = rollout(
+            scripted(),
+            Sampling(),
+            ToyEnv,
+            [toy_tasks(5)[g]],
+            group_size=2,
+            prompts=build(),
+            max_parallel=8,
+            seed=0,
+            group_offset=g,
+            names=[names[g]],
+        )
+        assert alone == [everything[g]]
+
+
 def test_progress_is_told():
     told = []
     groups = play(scripted(), build(), on_progress=lambda done, tokens: told.append((done, tokens)))

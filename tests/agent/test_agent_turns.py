@@ -64,21 +64,24 @@ def test_decode_leaves_out_the_stop_token_only():
 GENERATE = "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 
 
+def turn(after):
+    """A template of plain turns, where `after` follows a response."""
+    return (
+        "{% for m in messages %}{% if m.role == 'assistant' %}<|assistant|>{{ m.content }}"
+        + after
+        + "{% else %}<|user|>{{ m.content }}{% endif %}{% endfor %}"
+        + GENERATE
+    )
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
         (None, "no chat_template"),
         ("{% for m in messages %}<|user|>{{ m.content }}{{ m.content }}{% endfor %}" + GENERATE, "2 times"),
-        (
-            "{{ messages|length }}{% for m in messages %}<|user|>{{ m.content }}{% endfor %}" + GENERATE,
-            "once it is",
-        ),
-        ("{% for m in messages %}{{ m.content }} then{% endfor %}" + GENERATE, "special token"),
-        (
-            "{% for m in messages %}<|user|>{{ m.content }}{% if m.role == 'assistant' and messages|length > 3 %}"
-            "<|endoftext|>{% endif %}<|im_end|>{% endfor %}" + GENERATE,
-            "depends on the system message",
-        ),
+        ("{{ messages|length }}" + turn("<|im_end|>"), "once it is answered"),
+        (turn(" then<|im_end|>"), "special token"),
+        (turn("{% if messages|length > 3 %}<|endoftext|>{% endif %}<|im_end|>"), "depends on the system"),
     ],
 )
 def test_a_template_that_cannot_be_continued_is_refused(template, message):

@@ -94,7 +94,9 @@ def test_a_thing_put_in_the_other_receptacle_of_a_location_shows_beside_it():
 
 
 def test_a_receptacle_without_a_door_is_always_open_to_see():
-    assert play(kitchen(), "go to cabinet 1")[2] == ["You arrive at cabinet 1. On the cabinet 1, you see nothing."]
+    assert play(kitchen(), "go to cabinet 1")[2] == [
+        "You arrive at cabinet 1. On the cabinet 1, you see nothing."
+    ]
     assert play(kitchen(), "go to fridge 1")[2] == ["You arrive at fridge 1. The fridge 1 is closed."]
 
 
@@ -124,7 +126,9 @@ def test_slicing_needs_a_knife_in_hand_and_the_object_here():
     assert texts[-1] == "You sliced the tomato 2 with the knife 1."
 
 
-@pytest.mark.parametrize("command", ["", "go to", "Go to drawer 1", "go to drawer 1.", "take mug 1 from drawer 1"])
+@pytest.mark.parametrize(
+    "command", ["", "go to", "Go to drawer 1", "go to drawer 1.", "take mug 1 from drawer 1"]
+)
 def test_other_text_changes_nothing(command):
     compiled, state, texts = play(kitchen(), command)
     assert texts == [NOTHING_HAPPENS] and state is compiled.initial
@@ -234,7 +238,12 @@ def test_a_domain_of_the_older_style():
 
 def test_a_query_for_not_finds_only_what_was_true_before():
     walk = ("walk to gate 2", "grab box 2 from gate_bar_1", "walk to gate 1", "put box 2 in/on gate 1")
-    back = ("grab box 2 from gate_bar_2", "walk to gate 2", "put box 2 in/on gate 2", "grab lamp 2 from gate_bar_1")
+    back = (
+        "grab box 2 from gate_bar_2",
+        "walk to gate 2",
+        "put box 2 in/on gate 2",
+        "grab lamp 2 from gate_bar_1",
+    )
     _, _, texts = play(porch(), *walk, *back, "put lamp 2 in/on gate 2")
     assert texts[3] == "You put the box 2 in/on the gate 1. None gone."
     assert texts[6] == "You put the box 2 in/on the gate 2. None gone."

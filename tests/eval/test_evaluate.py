@@ -49,6 +49,11 @@ def test_same_result_for_every_order(tasks, reference):
     assert run(scripted(), tasks[::-1], 128) == reference
 
 
+def test_a_task_is_played_the_same_whatever_is_played_beside_it(tasks, reference):
+    some = run(scripted(), tasks[40:60], 7)
+    assert set(some.tasks) <= set(reference.tasks)
+
+
 def test_the_seed_counts(tasks, reference):
     assert run(scripted(), tasks, 140, seed=4).tasks != reference.tasks
 

@@ -93,6 +93,7 @@ def test_siblings_are_shown_with_their_credit(page, html):
     assert "✓ Success" in page.text and "✗ Failure" in page.text
     assert re.search(r"credit\s+0\.\d\d|credit\s+1\.00", page.text)
     assert re.search(r"like\s+step \d+\s+of #\d", page.text)
+    assert re.search(r"return\s+\d\.\d\d → \d\.\d\d", page.text)  # before and after the credit
     assert re.search(r'href="#pair0-l-\d+"', html)
     assert ":has(#pair0-r-" in html
     assert "You in room" in page.text and "go right" in page.text
