@@ -67,7 +67,7 @@ train-alfworld: $(DEFAULT) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
 eval-alfworld: $(DEFAULT) ## Evaluate the shipped policy, or a run with RUN=runs/ID
 	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(PRESET)) $(if $(RUN),$(ARGS),$(OVERRIDES))
 
-warmstart: $(DEFAULT) ## Make the shipped policy again (supervised; hours)
+warmstart: $(DEFAULT) ## Make the shipped policy again (supervised; minutes)
 	@$(PY) run.py warmstart $(ARGS)
 
 report: $(DEFAULT) ## Write the report of a run again: RUN=runs/ID

@@ -133,7 +133,7 @@ def warmstart(
         int | None, typer.Option(min=1, help="Stop after this many; the same command goes on.")
     ] = None,
 ) -> None:
-    """Make the embedded policy again: supervised learning on the search expert's walks (hours on CPU)."""
+    """Make the embedded policy again: supervised learning on the search expert's walks (minutes on CPU)."""
     from commands import warmstart as command
 
     command.run(

@@ -104,5 +104,5 @@ class Env(ABC):
     def restore(self, snapshot: Any) -> Observation:
         """Goes back to `snapshot` and returns the observation that was current there."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most environments have nothing to release)
         """Releases resources; idempotent."""

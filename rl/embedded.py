@@ -42,9 +42,9 @@ class Architecture:
 def train_tokenizer(texts: Iterable[str], vocab: int) -> Qwen2Tokenizer:
     """Trains a byte-level BPE on `texts` (deterministic), with the chat, tag and number tokens built in.
 
-    It splits text as Qwen2's tokenizer does, because that is the class `AutoTokenizer` gives every Qwen2 folder,
-    whatever its files say. Qwen2 splits numbers into digits; " 1" to " 60", the numbers of the engine's
-    things, are added whole.
+    It splits text as Qwen2's tokenizer does, because that is the class `AutoTokenizer` gives every Qwen2
+    folder, whatever its files say. Qwen2 splits numbers into digits; " 1" to " 60", the numbers of the
+    engine's things, are added whole.
     """
     bpe = Qwen2Tokenizer().backend_tokenizer
     trainer = trainers.BpeTrainer(

@@ -84,7 +84,7 @@ def _flat(values: Sequence[Sequence[float]], mask_SL: np.ndarray) -> torch.Tenso
 
 def _weights(mask_SL: np.ndarray, aggregation: str) -> torch.Tensor:
     length_S = mask_SL.sum(1)
-    weight_S = sequence_weights(length_S, aggregation, norm_length=mask_SL.shape[1])
+    weight_S = sequence_weights(length_S, length_S, aggregation, norm_length=mask_SL.shape[1])
     return torch.from_numpy(np.repeat(weight_S, length_S))
 
 

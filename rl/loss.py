@@ -13,7 +13,13 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+Aggregation = Literal[
+    "token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+    "traj-mean-token-mean",
+]
 KlKind = Literal["k1", "abs", "k2", "k3"]
 
 # Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
@@ -160,20 +166,26 @@ def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind
     raise ValueError(f"unknown KL estimator {kind!r}: one of {get_args(KlKind)}")
 
 
-def sequence_weights(length_S: np.ndarray, aggregation: Aggregation, norm_length: int) -> np.ndarray:
+def sequence_weights(
+    length_S: np.ndarray, trajectory_S: np.ndarray, aggregation: Aggregation, norm_length: int
+) -> np.ndarray:
     """Weight every token of sequence q carries in `Σ_i w_i L_i`, over one whole optimiser step.
 
         token-mean                w = 1 / Σ_q n_q
         seq-mean-token-sum        w = 1 / S
         seq-mean-token-mean       w = 1 / (S n_q)        (GRPO, GSPO)
         seq-mean-token-sum-norm   w = 1 / L_max          (Dr.GRPO, Liu et al. 2025)
+        traj-mean-token-mean      w = 1 / (J n_j)        (GRPO with a trajectory as its output o_j)
 
     n_q counts the loss tokens of sequence q, S the sequences with n_q > 0 (an empty one has weight 0
-    and counts nowhere). Departure from verl-agent: its token-mean is taken a micro-batch and then
+    and counts nowhere), J and n_j the same for trajectories. In all but the last, long trajectories weigh
+    more; where failures are the long ones, a mean-zero advantage then sums to a push away from whatever was
+    sampled. Departure from verl-agent: its token-mean is taken a micro-batch and then
     averaged; here the normaliser is one number for the step.
 
     Args:
         length_S: Loss tokens of each sequence, [S].
+        trajectory_S: Trajectory of each sequence, any integers, [S].
         aggregation: One of the four above.
         norm_length: L_max in tokens.
 
@@ -192,6 +204,10 @@ def sequence_weights(length_S: np.ndarray, aggregation: Aggregation, norm_length
         weight_S = 1.0 / (live_S.sum() * np.maximum(length_S, 1.0))
     elif aggregation == "seq-mean-token-sum-norm":
         weight_S = np.full_like(length_S, 1.0 / norm_length)
+    elif aggregation == "traj-mean-token-mean":
+        _, trajectory_S = np.unique(trajectory_S, return_inverse=True)
+        length_J = np.bincount(trajectory_S, weights=length_S)
+        weight_S = 1.0 / (np.count_nonzero(length_J) * np.maximum(length_J, 1.0)[trajectory_S])
     else:
         raise ValueError(f"unknown aggregation {aggregation!r}: one of {get_args(Aggregation)}")
     return np.where(live_S, weight_S, 0.0)

@@ -96,7 +96,8 @@ def loss_rows(
         ValueError: a NaN or infinite advantage.
     """
     length_S = np.array([end - start for row in rows for start, end, _ in row.spans], dtype=np.int64)
-    weight_S = sequence_weights(length_S, options.aggregation, options.norm_length)
+    trajectory_S = np.array([row.trajectory for row in rows for _ in row.spans], dtype=np.int64)
+    weight_S = sequence_weights(length_S, trajectory_S, options.aggregation, options.norm_length)
     prepared: list[LossRow] = []
     first = 0
     for index, row in enumerate(rows):

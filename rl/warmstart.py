@@ -23,7 +23,7 @@ from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from agent.prompts import PromptBuilder
 from configs.seeds import derive
-from envs.alfworld.expert import Demonstrated, demonstrate
+from envs.alfworld.demonstrate import Demonstrated, demonstrate
 from envs.alfworld.generate import generate_games
 
 Row = tuple[np.ndarray, np.ndarray]
@@ -47,6 +47,8 @@ class WarmstartOptions:
         obs_weight: Loss weight of observation tokens (responses weigh 1).
         difficulty: Range of the games' difficulty, drawn a shard at a time.
         noise: Range of the expert's exploration noise, drawn a game at a time.
+        mistakes: Range of the share of steps that are mistakes to recover from, drawn a game at a time; a
+            mistake is read but not imitated.
         max_steps: Step limit of a demonstration; longer walks are left out.
         seed: Seeds everything.
     """
@@ -61,6 +63,7 @@ class WarmstartOptions:
     obs_weight: float = 0.1
     difficulty: tuple[float, float] = (0.0, 1.0)
     noise: tuple[float, float] = (0.0, 0.3)
+    mistakes: tuple[float, float] = (0.0, 0.3)
     max_steps: int = 40
     seed: int = 0
 
@@ -80,14 +83,18 @@ def demonstrations(options: WarmstartOptions, shard: int) -> Iterator[list[Demon
         difficulty=round(rng.uniform(*options.difficulty), 3),
     )
     for game in games:
-        seed, noise = rng.getrandbits(32), rng.uniform(*options.noise)
-        steps, won = demonstrate(game, seed=seed, noise=noise, max_steps=options.max_steps)
+        seed, noise, mistakes = (
+            rng.getrandbits(32),
+            rng.uniform(*options.noise),
+            rng.uniform(*options.mistakes),
+        )
+        steps, won = demonstrate(game, seed=seed, noise=noise, mistakes=mistakes, max_steps=options.max_steps)
         if won:
             yield steps
 
 
 def corpus(options: WarmstartOptions, shards: int) -> Iterator[str]:
-    """Yields the texts a tokenizer is trained on; thoughts and actions without tags, which are tokens anyway."""
+    """Yields the texts a tokenizer is trained on; thoughts and actions without their tags."""
     for shard in range(shards):
         for steps in demonstrations(options, shard):
             for step in steps:
@@ -108,7 +115,7 @@ def encode(
         response = tokenizer.encode(response_text(step.thought, step.action), add_special_tokens=False)
         response.append(tokenizer.eos_token_id)
         ids += [*prompt, *response]
-        weights += [obs_weight] * len(prompt) + [1.0] * len(response)
+        weights += [obs_weight] * len(prompt) + [0.0 if step.mistake else 1.0] * len(response)
         conversation.record(response, step.action)
     return np.asarray(ids, dtype=np.int64), np.asarray(weights, dtype=np.float32)
 

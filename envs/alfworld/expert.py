@@ -21,8 +21,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from envs.alfworld.env import AlfworldEnv
-from envs.alfworld.games import Game
 from envs.alfworld.goals import Goal, parse_goal
 from envs.alfworld.layouts import stats
 from envs.alfworld.memory import CLOSED, OPEN, UNSEEN, Memory, kind, number
@@ -45,15 +43,6 @@ class Subgoal:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.thing} at {self.place}"
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrated:
-    """One step of a demonstration: what was seen, what was thought, what was done."""
-
-    observation: Observation
-    thought: str
-    action: str
 
 
 class SearchExpert:
@@ -101,6 +90,11 @@ class SearchExpert:
         self._searching = ""
         self._gave_up: set[str] = set()
         self.thought = ""
+
+    @property
+    def places(self) -> list[str]:
+        """Names of the room's receptacles, as the introduction lists them."""
+        return list(self._memory.receptacles)
 
     def act(self, observation: Observation | str) -> str:
         """Reads the answer to the last action and chooses the next command; sets `thought`.
@@ -253,25 +247,3 @@ def _room_priors(room: str) -> dict[str, dict[str, float]]:
         total = sum(counts.values())
         priors[name.lower()] = {k.lower(): v / total + _FLOOR for k, v in counts.items()}
     return priors
-
-
-def demonstrate(
-    game: Game, *, seed: int = 0, noise: float = 0.0, max_steps: int = 50, use_admissible: bool = False
-) -> tuple[list[Demonstrated], bool]:
-    """Lets a fresh expert play a game.
-
-    Returns:
-        The steps (observation before, thought, action) and whether the game was won in `max_steps`.
-    """
-    env = AlfworldEnv(max_steps=max_steps)
-    expert = SearchExpert(seed=seed, noise=noise, use_admissible=use_admissible)
-    observation = env.reset(game)
-    expert.reset(env.instruction, observation)
-    steps: list[Demonstrated] = []
-    while True:
-        action = expert.act(observation)
-        steps.append(Demonstrated(observation, expert.thought, action))
-        outcome = env.step(action)
-        if outcome.done:
-            return steps, outcome.success
-        observation = outcome.observation

@@ -1,10 +1,10 @@
 """The command line: fast help, one message for a user's mistake, and README commands that exist."""
 
 import re
+import resource
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ def command(*arguments, cwd=ROOT):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -38,9 +38,9 @@ def in_process(capsys, monkeypatch, *arguments):
 
 
 def test_help_teaches_and_is_quick():
-    started = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = command("--help")
-    assert time.monotonic() - started < 5  # 0.2 s on an idle machine; torch alone would take longer than this
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1  # s of CPU; it takes 0.2
     assert done.returncode == 0
     for word in ("train", "eval", "show", "doctor", "key.path=value"):
         assert word in done.stdout
@@ -54,7 +54,7 @@ def test_help_and_show_import_no_deep_learning_library():
         "except SystemExit: pass\n"
         "sys.exit(', '.join({'torch', 'transformers', 'datasets', 'wandb'} & set(sys.modules)) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -167,7 +167,7 @@ def test_a_game_can_be_played():
         input="?\nlook\nquit\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "Your task is to:" in done.stdout
@@ -187,7 +187,7 @@ def test_doctor_runs_without_any_package(capsys):
     for word in ("python", "cores", "default", "gpu", "reference", "torch", "domain and grammar", "account"):
         assert word in report
     bare = subprocess.run(
-        [sys.executable, "-S", "-m", "configs.doctor"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-S", "-m", "configs.doctor"], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert bare.returncode == 1  # -S hides the installed packages
     assert "make setup" in bare.stdout
@@ -241,7 +241,7 @@ def test_documented_make_targets_exist():
 
 
 def test_make_help_lists_every_target_for_people():
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     phony = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1]
     for target in phony.replace("\\\n", " ").split():

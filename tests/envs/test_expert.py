@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from envs.alfworld.demonstrate import demonstrate
 from envs.alfworld.env import AlfworldEnv
-from envs.alfworld.expert import SearchExpert, demonstrate, room_of
+from envs.alfworld.expert import SearchExpert, room_of
 from envs.alfworld.games import load_jsonl
 from envs.alfworld.generate import generate_games
 from envs.alfworld.goals import FAMILIES, SENTENCES, parse_goal

@@ -66,7 +66,9 @@ def gradient(rows, advantage, loss=ALL_TERMS, token_budget=512):
     return torch.cat(grads)
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize(
+    "aggregation", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", "traj-mean-token-mean"]
+)
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])
 def test_neither_packing_nor_row_order_changes_the_gradient(rows, advantage, aggregation, kind):
     loss = replace(ALL_TERMS, aggregation=aggregation, kind=kind, norm_length=6)
@@ -261,6 +263,20 @@ def test_bad_inputs(model, rows, advantage):
     dropping.config.attention_dropout = 0.1
     with pytest.raises(ValueError, match="dropout"):
         ResponseModel(dropping)
+
+
+def test_trajectories_weigh_the_same_when_asked():
+    """Advantages of mean 0 over trajectories sum to a loss of 0 at ratio 1 only if they do."""
+    rows = token_rows(random_groups(groups=2, size=4, append=False))
+    owner = {n: row.trajectory for row in rows for _, _, n in row.spans}
+    sides = np.array([1.0 if owner[n] % 2 else -1.0 for n in sorted(owner)])
+    sums = {}
+    for aggregation in ("token-mean", "traj-mean-token-mean"):
+        prepared, _ = loss_rows(rows, sides, LossOptions(aggregation=aggregation))
+        sums[aggregation] = sum(float((row.weight_T * row.advantage_T).sum()) for row in prepared)
+        assert sum(float(row.weight_T.sum()) for row in prepared) == pytest.approx(1.0)
+    assert sums["traj-mean-token-mean"] == pytest.approx(0.0, abs=1e-6)
+    assert abs(sums["token-mean"]) > 0.01
 
 
 def test_long_responses_do_not_outweigh_short_ones_when_asked(model):

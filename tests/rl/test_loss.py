@@ -95,17 +95,19 @@ def test_kl_estimators_by_hand():
 @pytest.mark.parametrize(
     ("aggregation", "expected"),
     [
-        ("token-mean", [1 / 6, 0, 1 / 6]),
-        ("seq-mean-token-sum", [1 / 2, 0, 1 / 2]),
-        ("seq-mean-token-mean", [1 / 4, 0, 1 / 8]),
-        ("seq-mean-token-sum-norm", [1 / 10, 0, 1 / 10]),
+        ("token-mean", [1 / 8, 0, 1 / 8, 1 / 8]),
+        ("seq-mean-token-sum", [1 / 3, 0, 1 / 3, 1 / 3]),
+        ("seq-mean-token-mean", [1 / 6, 0, 1 / 12, 1 / 6]),
+        ("seq-mean-token-sum-norm", [1 / 10, 0, 1 / 10, 1 / 10]),
+        ("traj-mean-token-mean", [1 / 12, 0, 1 / 12, 1 / 4]),
     ],
 )
 def test_weights_by_hand(aggregation, expected):
-    weights = sequence_weights(np.array([2, 0, 4]), aggregation, norm_length=10)
+    owner = np.array([3, 3, 3, 8])
+    weights = sequence_weights(np.array([2, 0, 4, 2]), owner, aggregation, norm_length=10)
     assert weights.tolist() == pytest.approx(expected)
-    assert not sequence_weights(np.array([0, 0]), aggregation, norm_length=10).any()
-    assert not len(sequence_weights(np.array([]), aggregation, norm_length=10))
+    assert not sequence_weights(np.array([0, 0]), owner[:2], aggregation, norm_length=10).any()
+    assert not len(sequence_weights(np.array([]), owner[:0], aggregation, norm_length=10))
 
 
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])
@@ -117,7 +119,7 @@ def test_gradient_against_finite_differences(kind, kl_kind):
     sampled, ref = rng.normal(-1, 0.3, 8), rng.normal(-1, 0.3, 8)
     advantage = torch.tensor(np.repeat([1.0, -0.7, -2.0], sizes) if kind == "gspo" else rng.normal(size=8))
     options = LossOptions(kind=kind, clip_low=0.15, clip_high=0.25, aggregation="seq-mean-token-mean")
-    weights = torch.tensor(sequence_weights(np.array(sizes), options.aggregation, 1)[seq])
+    weights = torch.tensor(sequence_weights(np.array(sizes), np.arange(3), options.aggregation, 1)[seq])
 
     def value(now: torch.Tensor) -> torch.Tensor:
         loss = policy_loss(now, torch.tensor(sampled), advantage, torch.tensor(seq), options).loss_T
