@@ -3,11 +3,14 @@
 import hashlib
 import json
 import sys
+from dataclasses import asdict
 
 import pytest
 
 import run as cli
-from commands.warmstart import LOG, PROVENANCE, SHIPPED
+from commands.warmstart import LOG, PROVENANCE, SHIPPED, TOKENS
+from rl.embedded import Architecture
+from rl.warmstart import WarmstartOptions
 
 SHIPPED_PROVENANCE = SHIPPED / PROVENANCE
 
@@ -36,6 +39,16 @@ def test_the_shipped_policy_is_small_and_as_recorded():
         assert len(content) <= 8e6
     assert recorded["evaluation"]["games"] >= 400
     assert 0.25 <= recorded["evaluation"]["success"] <= 0.50
+
+
+@pytest.mark.skipif(not SHIPPED_PROVENANCE.exists(), reason="no policy is shipped yet")
+def test_the_shipped_policy_was_made_by_the_command_of_now():
+    recorded = json.loads(SHIPPED_PROVENANCE.read_text(encoding="utf-8"))
+    now = WarmstartOptions(tokens=TOKENS, seed=recorded["options"]["seed"])
+    assert recorded["options"] == json.loads(json.dumps(asdict(now))), (
+        f"make warmstart again, --out {SHIPPED}"
+    )
+    assert recorded["architecture"] == asdict(Architecture())
 
 
 @pytest.mark.slow
