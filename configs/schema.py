@@ -112,8 +112,12 @@ class TrainConfig(Section):
     clip_high: float = Field(0.2, gt=0.0, description="ε_hi; > clip_low is DAPO's clip-higher.")
     dual_clip: float | None = Field(3.0, gt=1.0, description="Dual-clip constant c for A<0 (null: off).")
     aggregation: Literal[
-        "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-    ] = Field("token-mean", description="How token losses become one number (seq = one step's response).")
+        "token-mean",
+        "traj-mean-token-mean",
+        "seq-mean-token-sum",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum-norm",
+    ] = Field("token-mean", description="How token losses become one number (seq: a step's response; traj: a trajectory).")
     kl_coef: float = Field(0.01, ge=0.0, description="β of the KL to the frozen reference (0: none is kept).")
     kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
     entropy_coef: float = Field(0.001, ge=0.0, description="Entropy bonus.")
