@@ -117,7 +117,7 @@ class TrainConfig(Section):
         "seq-mean-token-sum",
         "seq-mean-token-mean",
         "seq-mean-token-sum-norm",
-    ] = Field("token-mean", description="How token losses become one number (seq: a step's response; traj: a trajectory).")
+    ] = Field("token-mean", description="How token losses become one number (seq = a step's response).")
     kl_coef: float = Field(0.01, ge=0.0, description="β of the KL to the frozen reference (0: none is kept).")
     kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
     entropy_coef: float = Field(0.001, ge=0.0, description="Entropy bonus.")
