@@ -7,9 +7,12 @@ the reference engine (alfworld 0.4.2 on textworld 1.7.0), quirks included:
 * an action that changes nothing in any state is not offered (`go to` a receptacle of the present location);
 * `not_p` in a text query means "made false since the start", not "not true".
 
-Departures: a conditional effect (`when`) touches text facts only if it happens, the reference applies it
-always; a task sentence is shown as it is, the reference reads it as grammar (and cuts it at a semicolon). No
-shipped game can show either.
+Departures, none of which a shipped game can show:
+
+* a conditional effect (`when`) touches text facts only if it happens; the reference applies it always;
+* a task sentence is shown as it is; the reference reads it as grammar, and cuts it at a semicolon;
+* a query sorts by object; the reference sorts by type first where types have levels;
+* a listed command that ends in a space (a name without a number does) is accepted; the reference strips it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import lru_cache
 
 from envs.alfworld.game import GOAL_MARK, Game, packaged_text
@@ -190,20 +194,18 @@ class CompiledGame:
         found = memo.get(key)
         if found is None:
             rows = sorted(set(schema.solve(state.rels, self.world)))
-            actions = [
-                Action(schema, row, self._command(schema, row, state))
-                for row in rows
-                if schema.matters(row, self.world)
-            ]
-            found = memo.keep(key, tuple(actions))
+            found = memo.keep(key, tuple(self._actions(schema, rows, state)))
         return found
 
-    def _command(self, schema: Schema, row: Row, state: State) -> str:
-        key = (schema.number, schema.command_args(row), schema.command_key(state.rels))
-        text = self._commands.get(key)
-        if text is None:
-            text = self._commands.keep(key, schema.command.write(state.rels, self.world, self.entities, row))
-        return text
+    def _actions(self, schema: Schema, rows: list[Row], state: State) -> Iterator[Action]:
+        commands, pick, read = self._commands, schema.command_args, schema.command_key(state.rels)
+        for row in rows:
+            key = (schema.number, pick(row), read)
+            text = commands.get(key)
+            if text is None:
+                text = schema.command.write(state.rels, self.world, self.entities, row)
+                commands.keep(key, text)
+            yield Action(schema, row, text)
 
 
 def _world(rules: Rules, kinds: dict[str, str], number: dict[str, int]) -> World:

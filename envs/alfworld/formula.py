@@ -73,6 +73,15 @@ def atoms_of(formula: Formula) -> Iterator[Atom]:
         yield from atoms_of(formula.part)
 
 
+def conjuncts(formula: Formula) -> Iterator[Formula]:
+    """Yields the parts whose conjunction `formula` is."""
+    if isinstance(formula, And):
+        for part in formula.parts:
+            yield from conjuncts(part)
+    else:
+        yield formula
+
+
 def free_variables(formula: Formula) -> set[str]:
     """Returns the variables of a formula that no quantifier inside it binds."""
     if isinstance(formula, Atom):

@@ -18,6 +18,7 @@ from envs.alfworld.formula import (
     Formula,
     Not,
     Or,
+    conjuncts,
     free_variables,
     substitute,
 )
@@ -148,8 +149,8 @@ class Compiler:
         """
         if isinstance(formula, And):
             result: list[list[tuple[Formula, tuple]]] = [[]]
-            produced = {a for p in formula.parts if isinstance(p, Atom) for a in p.args}
-            for part in formula.parts:
+            produced = {a for p in conjuncts(formula) if isinstance(p, Atom) for a in p.args}
+            for part in conjuncts(formula):
                 whole = isinstance(part, Or) and not (free_variables(part) & (unbound - produced))
                 options = [[(part, ())]] if whole else self._alternatives(part, unbound)
                 result = [left + right for left in result for right in options]

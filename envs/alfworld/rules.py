@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
 from typing import Any
 
 from envs.alfworld import pddl
-from envs.alfworld.formula import And, Atom, Formula, Not, atoms_of
+from envs.alfworld.formula import And, Atom, Equal, Exists, Formula, Not, Or, atoms_of, conjuncts, substitute
 from envs.alfworld.grammar import Call, Grammar, GrammarError
 from envs.alfworld.pddl import Domain, PddlError
 from envs.alfworld.query import Compiler
@@ -61,7 +61,6 @@ class _Effect:
         names = [*parameters, *(name for name, _ in effect.variables)]
         self.pattern = Pattern(effect.atom, names, rules.vocabulary)
         self.adds = effect.adds
-        self.quantified = bool(effect.variables)
         self._kinds = [rules.vocabulary.kind(kind) for _, kind in effect.variables]
         self.condition = None if effect.condition == And(()) else rules.compiler.test(effect.condition, names)
 
@@ -78,7 +77,7 @@ class Schema:
         number: Position in the domain.
         name: Name in lower case.
         parameters: Parameter names, without `?`.
-        solve: `solve(rels, world)` → argument rows for which the precondition holds; may repeat.
+        solve: `solve(rels, world)` → argument rows of the actions on offer; may repeat.
         key: Picks the relations `solve` reads.
         reads: Slots that any condition or text of the schema reads.
         command: Writes the command for a row.
@@ -95,13 +94,16 @@ class Schema:
         names = [name for name, _ in schema.parameters]
         self.parameters = tuple(name.removeprefix("?") for name in names)
         compiler.read = set()
-        self.solve = compiler.solve(schema.parameters, schema.precondition)
+        condition = And((*conjuncts(schema.precondition), _can_change(schema)))
+        self.solve = compiler.solve(schema.parameters, condition)
         solve_reads = frozenset(compiler.read)
         self._effects = [_Effect(effect, names, rules) for effect in schema.effects]
         condition_reads = frozenset(compiler.read)
         self._conditional = [effect for effect in self._effects if effect.condition is not None]
         self._unconditional = [effect for effect in self._effects if effect.condition is None]
-        self._known = list(_required(schema.precondition, names, rules.vocabulary))
+        self._known = [
+            (Pattern(atom, names, rules.vocabulary), value) for atom, value in _required(schema.precondition)
+        ]
         texts = rules.grammar.actions.get(schema.name)
         if texts is None:
             raise GrammarError(f"Text grammar: no text for action {schema.name!r} of the domain.")
@@ -113,29 +115,6 @@ class Schema:
         self.feedback = rules.texts.compile(texts.feedback, scope)
         self.feedback_key = key_of(self.feedback.reads)
         self.reads = condition_reads | self.command.reads | self.feedback.reads
-        # Adds with the preconditions that may already state the same fact; nothing undoes an add.
-        self._news = [
-            (
-                effect.pattern,
-                [known for known, value in self._known if value and known.slot == effect.pattern.slot],
-            )
-            for effect in self._unconditional
-            if effect.adds and not effect.quantified
-        ]
-        self._always_matters = bool(self._conditional) or any(not rivals for _, rivals in self._news)
-
-    def matters(self, row: Row, world: World) -> bool:
-        """Whether the action can change anything in a state where it is applicable.
-
-        The reference does not offer an action that cannot, such as going where one is.
-        """
-        if self._always_matters:
-            return True
-        for pattern, rivals in self._news:
-            fact = pattern.fill(row, world)
-            if all(rival.fill(row, world) != fact for rival in rivals):
-                return True
-        return bool(self._net(row, world))
 
     def ground(self, row: Row, rules: Rules, world: World, tracked: frozenset[int]) -> Effects:
         """Works out the effects for one row of arguments, reduced to `tracked` slots."""
@@ -158,15 +137,47 @@ class Schema:
         return {fact: adds for fact, adds in facts.items() if known.get(fact) != adds}
 
 
-def _required(formula: Formula, names: list[str], vocabulary: Vocabulary) -> Iterator[tuple[Pattern, bool]]:
-    """Yields the literals that hold wherever `formula` does, as (pattern, truth value)."""
-    if isinstance(formula, And):
-        for part in formula.parts:
-            yield from _required(part, names, vocabulary)
-    elif isinstance(formula, Atom):
-        yield Pattern(formula, names, vocabulary), True
-    elif isinstance(formula, Not) and isinstance(formula.part, Atom):
-        yield Pattern(formula.part, names, vocabulary), False
+def _required(formula: Formula) -> Iterator[tuple[Atom, bool]]:
+    """Yields the literals that hold wherever `formula` does, as (atom, truth value)."""
+    for part in conjuncts(formula):
+        if isinstance(part, Atom):
+            yield part, True
+        elif isinstance(part, Not) and isinstance(part.part, Atom):
+            yield part.part, False
+
+
+def _can_change(schema: pddl.Schema) -> Formula:
+    """Returns the condition on its arguments under which an applicable action can change a fact.
+
+    The reference does not offer an action that cannot, such as going where one is. An effect counts unless
+    the precondition states its fact already, or it deletes a fact that is also added (the add wins).
+    """
+    ways: list[Formula] = []
+    for effect in schema.effects:
+        if effect.condition != And(()):
+            return And(())
+        idle = [
+            _equal(effect.atom, atom)
+            for atom, value in _required(schema.precondition)
+            if value == effect.adds and atom.predicate == effect.atom.predicate
+        ]
+        for other in schema.effects:
+            if other.adds and not effect.adds and other.atom.predicate == effect.atom.predicate:
+                apart = {name: f"{name}'" for name, _ in other.variables}
+                same = _equal(effect.atom, substitute(other.atom, apart))
+                idle.append(_exists([(apart[name], kind) for name, kind in other.variables], same))
+        if not idle and not effect.variables:
+            return And(())
+        ways.append(_exists(effect.variables, And(tuple(Not(part) for part in idle))))
+    return Or(tuple(ways))
+
+
+def _exists(variables: Sequence[tuple[str, str]], part: Formula) -> Formula:
+    return Exists(tuple(variables), part) if variables else part
+
+
+def _equal(one: Atom, other: Atom) -> Formula:
+    return And(tuple(Equal(a, b) for a, b in zip(one.args, other.args, strict=True)))
 
 
 class Rules:
