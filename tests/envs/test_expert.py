@@ -197,3 +197,14 @@ def test_wins_games_of_the_older_grammar(use_admissible):
     games = real(OLD_GAMES)
     results = rates(games, use_admissible=use_admissible).values()
     assert min(success for success, _ in results) >= 0.75  # four games a family
+
+
+def test_it_recovers_from_mistakes_that_are_marked():
+    some = generate_games("train", 40, seed=11, difficulty=0.5)
+    walks = [demonstrate(game, seed=i, mistakes=0.3, max_steps=50) for i, game in enumerate(some)]
+    steps = [step for walk, _ in walks for step in walk]
+    assert sum(won for _, won in walks) >= 38
+    assert 0.2 < sum(step.mistake for step in steps) / len(steps) < 0.4
+    assert any(s.mistake and s.action not in s.observation.admissible for s in steps)
+    assert not any(step.mistake for step in demonstrate(some[0], seed=0)[0])
+    assert walks[3] == demonstrate(some[3], seed=3, mistakes=0.3, max_steps=50)
