@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,10 @@ from envs.alfworld.generate import generate_games
 if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from agent.policy import Policy
     from agent.policy_torch import TorchPolicy
     from agent.prompts import PromptBuilder
+    from eval.result import EvalResult
     from rl.learner import Learner
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -219,6 +221,29 @@ def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> To
         )
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
+
+
+def evaluation(
+    config: Config,
+    policy: Policy,
+    prompts: PromptBuilder,
+    tasks: Sequence[Game],
+    on_progress: Callable[[int, int], None] | None = None,
+) -> EvalResult:
+    """Evaluates a policy as the configuration says; every command's evaluation is this one."""
+    from agent.policy import Sampling
+    from eval.evaluate import evaluate
+
+    return evaluate(
+        policy,
+        env_maker(config.env),
+        tasks,
+        prompts,
+        sampling=Sampling(config.eval.temperature),
+        seed=config.seed,
+        max_parallel=config.eval.max_parallel,
+        on_progress=on_progress,
+    )
 
 
 def learner(config: Config, model: PreTrainedModel) -> Learner:

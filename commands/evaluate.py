@@ -22,25 +22,16 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     build.use_threads(config.threads)
     tasks = build.eval_tasks(config.env, config.eval)
     model, tokenizer = build.model_and_tokenizer(config, checkpoint)
-
-    from agent.policy import Sampling
-    from eval.evaluate import evaluate
-
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
     name = str(checkpoint or config.model.path)
     with console.status(f"{name}: {len(tasks)} tasks") as status:
-        result = evaluate(
+        result = build.evaluation(
+            config,
             build.policy(config, model, prompts),
-            build.env_maker(config.env),
-            tasks,
             prompts,
-            sampling=Sampling(config.eval.temperature),
-            seed=config.seed,
-            max_parallel=config.eval.max_parallel,
-            on_progress=lambda done, tokens: status.update(
-                f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"
-            ),
+            tasks,
+            lambda done, tokens: status.update(f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"),
         )
     console.print(result.table(f"{name} on {config.eval.split}"))
     if out is not None:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agent.policy import Policy, Sampling
+from agent.policy import Policy
 from commands import build
 from configs.load import Loaded, load, load_run, write_config
 from configs.text import ConfigError
-from eval.evaluate import evaluate
 from eval.report import write_report
 from eval.result import load_evals, save_eval
 from eval.summary import result_line, write_summary
@@ -135,15 +134,7 @@ def _evaluator(loaded: Loaded, run_dir: Path, held_out: Sequence, prompts: objec
     config = loaded.config
 
     def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
-        result = evaluate(
-            policy,
-            build.env_maker(config.env),
-            held_out,
-            prompts,
-            sampling=Sampling(config.eval.temperature),
-            seed=config.seed,
-            max_parallel=config.eval.max_parallel,
-        )
+        result = build.evaluation(config, policy, prompts, held_out)
         save_eval(run_dir, update, result)
         return result.metrics()
 

@@ -11,13 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agent.policy import Sampling
-from agent.prompts import PromptBuilder
 from commands import build
-from configs.load import Loaded, load
+from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
-from eval.evaluate import evaluate
 from eval.result import EvalResult
 from rl.embedded import Architecture, build_model, train_tokenizer
 from rl.warmstart import STATE_FILE, Warmstart, WarmstartOptions, corpus
@@ -62,7 +59,9 @@ def run(
     except _Stopped:
         console.print(f"stopped after shard {warmstart.shard}; the same command goes on")
         return
-    result = _evaluate(loaded, model, prompts)
+    config = loaded.config
+    policy = build.policy(config, model.eval(), prompts)
+    result = build.evaluation(config, policy, prompts, build.eval_tasks(config.env, config.eval))
     console.print(result.table(f"held-out games of {experiment}, temperature {result.temperature}"))
     folder = out or work / "policy"
     model.save_pretrained(folder)
@@ -113,19 +112,6 @@ def _go_on(warmstart: Warmstart, work: Path) -> None:
         warmstart.load(work)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _evaluate(loaded: Loaded, model: Any, prompts: PromptBuilder) -> EvalResult:
-    config = loaded.config
-    return evaluate(
-        build.policy(config, model.eval(), prompts),
-        build.env_maker(config.env),
-        build.eval_tasks(config.env, config.eval),
-        prompts,
-        sampling=Sampling(config.eval.temperature),
-        seed=config.seed,
-        max_parallel=config.eval.max_parallel,
-    )
 
 
 def _provenance(
