@@ -1,13 +1,17 @@
 """What a stage is. The table it reads is `StepTable`; what flows between stages is `Signals`.
 
 A stage is one file `credit/<name>.py` with one frozen dataclass whose fields are its hyper-parameters, each
-made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds so far:
+made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds, in the order in
+which a method lists them:
 
+- `Filter`: which groups are worth training on; asked before anything else, may call for more rollouts;
 - `Shaper`: changes returns (and scores), before any comparison between rows;
 - `Estimator`: makes the advantage [N] by comparing rows; a method has exactly one;
-- `Reweighter`: changes an advantage that exists, to [N] or to one value a response token.
+- `Reweighter`: changes an advantage that exists, to [N] or to one value a response token;
+- `AuxLoss`: weights of a distillation term beside the policy loss, one a response token.
 
-A new kind (a filter of groups, an auxiliary loss) is a new base class here and a line in `Pipeline.run`.
+What a stage needs beyond the table is named by it: services in `requires` (a pair scorer, continuations),
+token columns in `token_columns` (entropies, a teacher's log-probabilities). Both are checked at start-up.
 """
 
 from __future__ import annotations
@@ -25,15 +29,18 @@ from credit.table import TERMINAL, StepTable
 
 __all__ = [
     "TERMINAL",
+    "AuxLoss",
     "Context",
     "Estimated",
     "Estimator",
+    "Filter",
     "Reweighter",
     "Shaped",
     "Shaper",
     "Signals",
     "Stage",
     "StepTable",
+    "Weighted",
     "did_you_mean",
     "param",
     "require_returns",
@@ -65,11 +72,13 @@ class Context:
         services: by name, e.g. {"pair_scorer": scorer}; a stage lists those it needs in `requires`.
         seed: seed of the run.
         step: number of the update, for schedules and draws.
+        state: what this stage returned as its state at the last update (`Shaped.state`), None at the first.
     """
 
     services: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     step: int = 0
+    state: Any = None
 
     def rng(self, purpose: str) -> np.random.Generator:
         """A generator of its own for each (seed, step, purpose), so that one draw never moves another."""
@@ -86,6 +95,7 @@ class Shaped:
         lone_credit: float [N] or None.
         metrics: name to number, names as in the stage's `metrics_doc`.
         columns: name to [N], for reports and the viewer, names as in the stage's `columns_doc`.
+        state: what the stage wants back at the next update, or None: JSON values only, saved in checkpoints.
     """
 
     returns: np.ndarray | None = None
@@ -93,6 +103,7 @@ class Shaped:
     lone_credit: np.ndarray | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    state: Any = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,21 @@ class Estimated:
     """
 
     advantage: np.ndarray
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """An auxiliary loss's result.
+
+    Attributes:
+        weight: float [sum(length)], see `AuxLoss`.
+        metrics: as in `Shaped`.
+        columns: as in `Shaped`.
+    """
+
+    weight: np.ndarray
     metrics: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -153,6 +179,25 @@ class Stage:
         """The name in method files: that of the stage's file."""
         return cls.__module__.rsplit(".", 1)[-1]
 
+    @property
+    def token_columns(self) -> frozenset[str]:
+        """Columns of `StepTable.tokens` that this stage reads; `rl.probes` computes them."""
+        return frozenset()
+
+
+class Filter(Stage, ABC):
+    """Groups to train on. What is left out is rolled out again with other tasks, `max_batches` times at most.
+
+    Attributes:
+        max_batches: rollouts an update, all tries together; the last is kept whole.
+    """
+
+    max_batches: int
+
+    @abstractmethod
+    def keep(self, table: StepTable) -> np.ndarray:
+        """bool [N]: rows of the canonical `table` to keep; the same in all rows of a group."""
+
 
 class Shaper(Stage, ABC):
     """Returns to returns.
@@ -188,6 +233,20 @@ class Reweighter(Stage, ABC):
     @abstractmethod
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         """Advantage [N] or [sum(length)] from `signals.advantage`."""
+
+
+class AuxLoss(Stage, ABC):
+    """A distillation term beside the policy loss.
+
+        L = L_policy + sum_i agg_i w_i (logp_teacher_i - logp_now_i)
+
+    over the response tokens i, agg the loss's own aggregation. The weights w are constants to the gradient,
+    and so is the teacher, so w is all that the learner needs.
+    """
+
+    @abstractmethod
+    def weigh(self, table: StepTable, signals: Signals, context: Context) -> Weighted:
+        """Weights [sum(length)] of the canonical `table`, 0 where there is nothing to distil."""
 
 
 def require_returns(signals: Signals, stage: str) -> None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from credit.base import Context, Estimator, Reweighter, Shaper, Signals, Stage, StepTable, did_you_mean
+from credit.base import (
+    AuxLoss,
+    Context,
+    Estimator,
+    Filter,
+    Reweighter,
+    Shaper,
+    Signals,
+    Stage,
+    StepTable,
+    did_you_mean,
+)
 from credit.registry import build, stages
 
 METRICS: dict[str, str] = {
@@ -40,6 +51,9 @@ class CreditResult:
         returns: float [N] as the estimator saw them; 0 in padding rows, NaN where no stage computed any.
         columns: "stage.column" to [N], see `COLUMNS`; 0 in padding rows.
         metrics: see `METRICS`.
+        aux_weight: float [sum(length)], weight of each token in the auxiliary losses (see `AuxLoss`); None
+            if the method has none.
+        state: stage name to its state, JSON values; hand it to the next `Pipeline.run`.
     """
 
     advantage: np.ndarray
@@ -47,11 +61,13 @@ class CreditResult:
     returns: np.ndarray
     columns: dict[str, np.ndarray]
     metrics: dict[str, float]
+    aux_weight: np.ndarray | None = None
+    state: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages in order: shapers, then one estimator, then reweighters.
+    """Stages in order: filters, shapers, then one estimator, then reweighters and auxiliary losses.
 
     Attributes:
         stages: at least the estimator.
@@ -63,13 +79,13 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         kinds = [_kind(stage) for stage in self.stages]
-        if kinds != sorted(kinds) or kinds.count(1) != 1:
+        if kinds != sorted(kinds) or kinds.count(_ESTIMATOR) != 1:
             order = " → ".join(stage.name() for stage in self.stages) or "nothing"
             raise ValueError(
-                f"credit method {self.name!r}: got {order}; expected any shapers, then exactly one "
-                "estimator (such as grpo or gigpo), then any reweighters"
+                f"credit method {self.name!r}: got {order}; expected any filters and shapers, then "
+                "exactly one estimator (such as grpo or gigpo), then any reweighters and auxiliary losses"
             )
-        estimator = self.stages[kinds.index(1)]
+        estimator = self.stages[kinds.index(_ESTIMATOR)]
         for stage in self.stages:
             if isinstance(stage, Shaper) and stage.returns_only and not estimator.compares_returns:
                 raise ValueError(
@@ -98,6 +114,16 @@ class Pipeline:
         """Names of the services that the stages need."""
         return frozenset().union(*(stage.requires for stage in self.stages))
 
+    @property
+    def token_columns(self) -> frozenset[str]:
+        """Names of the token columns that the stages read."""
+        return frozenset().union(*(stage.token_columns for stage in self.stages))
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The stages that choose groups, for whoever makes the rollouts."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Filter))
+
     def check_services(self, services: Mapping[str, Any]) -> None:
         """Raise a ValueError naming a service that a stage needs and that is missing; call at start-up."""
         for stage in self.stages:
@@ -108,7 +134,13 @@ class Pipeline:
                 )
 
     def run(
-        self, table: StepTable, services: Mapping[str, Any] | None = None, *, seed: int = 0, step: int = 0
+        self,
+        table: StepTable,
+        services: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        step: int = 0,
+        state: Mapping[str, Any] | None = None,
     ) -> CreditResult:
         """Advantages of every row.
 
@@ -117,23 +149,38 @@ class Pipeline:
             services: e.g. {"pair_scorer": scorer}, see `requires`.
             seed: seed of every random draw (only options named `random` draw).
             step: number of the update.
+            state: `CreditResult.state` of the update before; None starts afresh.
+
+        Raises:
+            ValueError: a service or a token column that a stage needs is missing.
         """
         context = Context(services or {}, seed, step)
+        before, after = state or {}, {}
         self.check_services(context.services)
+        self._check_tokens(table)
         rows_of, rows = table.canonical()
         signals = Signals(rows_of.return_to_go, rows_of.outcome, np.zeros(len(rows_of)))
         metrics: dict[str, float] = {}
         columns: dict[str, np.ndarray] = {}
+        aux_weight = None
         for stage in self.stages:
-            signals, output = _apply(stage, rows_of, signals, context)
+            if isinstance(stage, Filter):
+                continue  # it chose the groups before the table was made
+            own = replace(context, state=before.get(stage.name()))
+            signals, output = _apply(stage, rows_of, signals, own)
+            if isinstance(stage, AuxLoss):
+                aux_weight = output.weight if aux_weight is None else aux_weight + output.weight
+            elif isinstance(stage, Shaper) and output.state is not None:
+                after[stage.name()] = output.state
             metrics |= {f"credit/{stage.name()}/{key}": value for key, value in output.metrics.items()}
             columns |= {
                 f"{stage.name()}.{key}": _scatter(value, rows, len(table))
                 for key, value in output.columns.items()
             }
-        per_row, per_token = _per_row(stage, rows_of, signals.advantage)
+        per_row, per_token = _per_row(self.name, rows_of, signals.advantage)
+        tokens, total = table.token_index(rows), int(table.length.sum())
         if per_token is not None:
-            per_token = _scatter(per_token, table.token_index(rows), int(table.length.sum()))
+            per_token = _scatter(per_token, tokens, total)
         metrics |= _advantage_metrics(per_row)
         return CreditResult(
             _scatter(per_row, rows, len(table)),
@@ -141,7 +188,17 @@ class Pipeline:
             _scatter(signals.returns, rows, len(table)),
             columns,
             metrics,
+            None if aux_weight is None else _scatter(aux_weight, tokens, total),
+            after,
         )
+
+    def _check_tokens(self, table: StepTable) -> None:
+        for stage in self.stages:
+            for column in sorted(stage.token_columns - set(table.tokens)):
+                raise ValueError(
+                    f"credit.{stage.name()} reads the token column {column!r}, got "
+                    f"{sorted(table.tokens) or 'none'}; fill StepTable.tokens (rl.probes computes it)"
+                )
 
 
 def load_method(path: str | Path) -> dict[str, Any]:
@@ -155,13 +212,17 @@ def load_method(path: str | Path) -> dict[str, Any]:
     return {"name": str(config.get("name") or Path(path).stem), "stages": config["stages"]}
 
 
+_KINDS = (Filter, Shaper, Estimator, Reweighter, AuxLoss)
+_ESTIMATOR = _KINDS.index(Estimator)
+
+
 def _kind(stage: Stage) -> int:
-    for rank, kind in enumerate((Shaper, Estimator, Reweighter)):
+    for rank, kind in enumerate(_KINDS):
         if isinstance(stage, kind):
             return rank
     raise ValueError(
         f"credit.{stage.name()}: {type(stage).__mro__[1].__name__} is no kind of stage that a pipeline "
-        "can run; derive from Shaper, Estimator or Reweighter"
+        f"can run; derive from one of {', '.join(kind.__name__ for kind in _KINDS)}"
     )
 
 
@@ -170,20 +231,22 @@ def _apply(stage: Stage, table: StepTable, signals: Signals, context: Context) -
         output = stage.shape(table, signals, context)
         changed = {k: getattr(output, k) for k in ("returns", "score", "lone_credit")}
         return replace(signals, **{k: v for k, v in changed.items() if v is not None}), output
+    if isinstance(stage, AuxLoss):
+        return signals, stage.weigh(table, signals, context)
     run = stage.estimate if isinstance(stage, Estimator) else stage.reweight
     output = run(table, signals, context)
     return replace(signals, advantage=output.advantage), output
 
 
-def _per_row(stage: Stage, table: StepTable, advantage: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """The advantage [N], and [sum(length)] if the last stage spoke per token."""
+def _per_row(method: str, table: StepTable, advantage: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The advantage [N], and [sum(length)] if a reweighter spoke per token."""
     total = int(table.length.sum())
     # one token a row makes the two shapes equal, and then they mean the same
     if advantage.shape == (len(table),):
         return advantage, None
     if advantage.shape != (total,):
         raise ValueError(
-            f"credit.{stage.name()}: advantage of shape {advantage.shape}, expected ({len(table)},) "
+            f"credit method {method!r}: advantage of shape {advantage.shape}, expected ({len(table)},) "
             f"or ({total},)"
         )
     row = np.repeat(np.arange(len(table)), table.length)

@@ -47,8 +47,8 @@ class WarmstartOptions:
         obs_weight: Loss weight of observation tokens (responses weigh 1).
         difficulty: Range of the games' difficulty, drawn a shard at a time.
         noise: Range of the expert's exploration noise, drawn a game at a time.
-        mistakes: Range of the share of steps that are mistakes to recover from, drawn a game at a time; a
-            mistake is read but not imitated.
+        mistakes: Range of the share of steps that are mistakes, drawn a game at a time.
+        mistake_weight: Loss weight of the mistakes' tokens: 1 imitates them, 0 only reads them.
         max_steps: Step limit of a demonstration; longer walks are left out.
         seed: Seeds everything.
     """
@@ -64,6 +64,7 @@ class WarmstartOptions:
     difficulty: tuple[float, float] = (0.0, 1.0)
     noise: tuple[float, float] = (0.0, 0.3)
     mistakes: tuple[float, float] = (0.0, 0.3)
+    mistake_weight: float = 0.0
     max_steps: int = 40
     seed: int = 0
 
@@ -102,7 +103,11 @@ def corpus(options: WarmstartOptions, shards: int) -> Iterator[str]:
 
 
 def encode(
-    steps: Sequence[Demonstrated], prompts: PromptBuilder, tokenizer: Qwen2Tokenizer, obs_weight: float
+    steps: Sequence[Demonstrated],
+    prompts: PromptBuilder,
+    tokenizer: Qwen2Tokenizer,
+    obs_weight: float,
+    mistake_weight: float,
 ) -> Row:
     """Turns a demonstration into its token row and loss weights; what outgrows the window is left out."""
     ids: list[int] = []
@@ -115,7 +120,7 @@ def encode(
         response = tokenizer.encode(response_text(step.thought, step.action), add_special_tokens=False)
         response.append(tokenizer.eos_token_id)
         ids += [*prompt, *response]
-        weights += [obs_weight] * len(prompt) + [0.0 if step.mistake else 1.0] * len(response)
+        weights += [obs_weight] * len(prompt) + [mistake_weight if step.mistake else 1.0] * len(response)
         conversation.record(response, step.action)
     return np.asarray(ids, dtype=np.int64), np.asarray(weights, dtype=np.float32)
 
@@ -176,7 +181,7 @@ class Warmstart:
         """Trains until `options.tokens`; after each shard calls `on_shard(self, mean loss)`."""
         while self.seen < self.options.tokens:
             rows = [
-                encode(steps, self._prompts, self._tokenizer, self.options.obs_weight)
+                self._row(steps)
                 for steps in demonstrations(self.options, self.shard)
             ]
             rng = random.Random(derive(self.options.seed, "warmstart", "batches", self.shard))
@@ -213,6 +218,10 @@ class Warmstart:
         for optimiser, saved in zip(self._optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
         self.shard, self.seen = state["shard"], state["seen"]
+
+    def _row(self, steps: Sequence[Demonstrated]) -> Row:
+        options = self.options
+        return encode(steps, self._prompts, self._tokenizer, options.obs_weight, options.mistake_weight)
 
     def _step(self, batch: Sequence[Row]) -> float:
         done = self.seen / self.options.tokens

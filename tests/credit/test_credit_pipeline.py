@@ -55,7 +55,7 @@ def test_order_in_the_mapping_is_the_order_of_stages():
         ({"gigpo": {"omega": True}}, "expected a number"),
         ({"gigpo": {"fp32_reference_compat": 1}}, "expected bool"),
         ({"gigpo": {"fp32_reference_compat": True}}, "no unit 'trajectories'; set unit to rows"),
-        ({"returns": {}}, "expected any shapers, then exactly one estimator"),
+        ({"returns": {}}, "expected any filters and shapers, then exactly one estimator"),
         ({}, "got nothing"),
         ({"grpo": {}, "rloo": {}}, "got grpo → rloo; expected"),
         ({"gigpo": {}, "returns": {}}, "got gigpo → returns; expected"),
