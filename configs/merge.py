@@ -1,7 +1,8 @@
 """Laying one configuration layer over another, leaf by leaf, with the source of each leaf.
 
-The credit method and the scorer are chosen as wholes: naming another one drops what lower layers
-said about the old one's options, which would mean nothing (or something else) to the new one.
+The credit method and the scorer are chosen as wholes: naming another one drops the old one's options,
+which would mean nothing (or something else) to the new one. What a layer says about a credit stage that
+both methods have stays: `credit=gigpo` changes how credit is given, not the reward or the penalty.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Merged:
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    _said: list[tuple[str, str, Any, str]] = field(default_factory=list)  # stage, option, value, label
 
     def add(self, tree: Mapping[str, Any], label: str) -> None:
         """Lays `tree` over what is there.
@@ -77,14 +79,21 @@ class Merged:
             name, stages = _read_method(method, label)
             if name != self.values.get("credit", {}).get("name"):
                 self._choose(name, stages, f"credit/{Path(method).stem}.yaml")
+                for stage, key, option, source in self._said:
+                    if stage in stages:
+                        self._set_option(stage, key, option, source)
             self.sources["credit.name"] = label
         credit = self.values.setdefault("credit", Config().credit.model_dump())
         for stage, options in tree.items():
             if stage not in credit["stages"]:
                 raise _unknown_stage(stage, credit, label)
             for key, option in mapping(options, f"credit.{stage}", label).items():
-                credit["stages"][stage][key] = option
-                self.sources[f"credit.stages.{stage}.{key}"] = label
+                self._set_option(stage, key, option, label)
+                self._said.append((stage, key, option, label))
+
+    def _set_option(self, stage: str, key: str, option: Any, label: str) -> None:
+        self.values["credit"]["stages"][stage][key] = option
+        self.sources[f"credit.stages.{stage}.{key}"] = label
 
     def _choose(self, name: str, stages: Mapping[str, Any], label: str) -> None:
         self._forget(self.values, "credit", "credit.")

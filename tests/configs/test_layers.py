@@ -110,12 +110,20 @@ def test_stage_options_from_file_and_command_line(write):
     assert loaded.source("credit.stages.scpo.lam") == COMMAND_LINE
 
 
-def test_another_method_on_the_command_line_drops_the_files_stage_options(write):
+def test_another_method_on_the_command_line_keeps_what_was_said_of_stages_both_have(write):
     top = write("top", "credit: {method: scpo, gigpo: {omega: 0.25}, scpo: {theta: 0.9}}")
-    for overrides in (["credit=gigpo"], ["credit=gigpo", "credit.returns.gamma=0.9"]):
-        credit = load(top, overrides).config.credit
-        assert list(credit.stages) == ["returns", "gigpo"]
-        assert credit.stages["gigpo"]["omega"] == 1.0
+    loaded = load(top, ["credit=gigpo", "credit.returns.gamma=0.9"])
+    credit = loaded.config.credit
+    assert list(credit.stages) == ["returns", "gigpo"]  # nothing of scpo is left
+    assert credit.stages["gigpo"] == {**load(top).config.credit.stages["gigpo"], "omega": 0.25}
+    assert loaded.source("credit.stages.gigpo.omega") == "top.yaml"
+    assert credit.stages["returns"]["gamma"] == 0.9
+
+
+@pytest.mark.parametrize("method", methods())
+def test_methods_of_an_experiment_differ_in_credit_only_not_in_the_penalty(method):
+    stages = load("alfworld_cpu", [f"credit={method}"]).config.credit.stages
+    assert stages["returns"]["invalid_penalty"] == 0.0
 
 
 def test_the_same_method_on_the_command_line_keeps_the_files_options(write):
@@ -139,7 +147,7 @@ def test_a_stage_the_method_lacks_is_an_error_on_the_command_line():
 
 def test_a_method_of_ones_own(write):
     own = write("mine", "name: mine\nstages: {returns: {gamma: 1.0}, grpo:}")
-    credit = load("alfworld_cpu", [f"credit={own}"]).config.credit
+    credit = load(write("plain", "credit: scpo"), [f"credit={own}"]).config.credit
     assert (credit.name, credit.stages) == ("mine", {"returns": {"gamma": 1.0}, "grpo": {}})
     inline = load(write("x", "credit: {name: mine, stages: {returns: {gamma: 1.0}, grpo: {}}}")).config.credit
     assert inline == credit
