@@ -19,7 +19,7 @@ from eval.result import EvalResult
 from rl.embedded import Architecture, build_model, train_tokenizer
 from rl.warmstart import STATE_FILE, Warmstart, WarmstartOptions, corpus
 
-TOKENS = 3_000_000
+TOKENS = 8_000_000
 TOKENIZER_SHARDS = 4
 SHIPPED = build.ROOT / "agent" / "assets" / "alfworld-tiny"
 PROVENANCE = "provenance.json"

@@ -62,9 +62,9 @@ class WarmstartOptions:
     weight_decay: float = 0.1
     obs_weight: float = 0.1
     difficulty: tuple[float, float] = (0.0, 1.0)
-    noise: tuple[float, float] = (0.0, 0.3)
-    mistakes: tuple[float, float] = (0.0, 0.3)
-    mistake_weight: float = 0.0
+    noise: tuple[float, float] = (0.0, 1.0)
+    mistakes: tuple[float, float] = (0.0, 0.7)
+    mistake_weight: float = 1.0
     max_steps: int = 40
     seed: int = 0
 
