@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,8 +38,8 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenAdvantage:
-    """One advantage a response token.
+class TokenColumn:
+    """One number a response token.
 
     Attributes:
         values: float64 [Σ length], laid out like the step table's token columns.
@@ -47,6 +48,28 @@ class TokenAdvantage:
 
     values: np.ndarray
     offsets: np.ndarray
+    meaning: ClassVar[str] = "token values"
+
+    def of(self, step_row: int, length: int) -> np.ndarray:
+        """The numbers of the `length` response tokens of one step, float64 [length]."""
+        start, end = self.offsets[step_row], self.offsets[step_row + 1]
+        if end - start != length:
+            raise ValueError(f"step row {step_row} has {length} tokens but {end - start} {self.meaning}")
+        return self.values[start:end]
+
+
+class TokenAdvantage(TokenColumn):
+    """One advantage a response token."""
+
+    __slots__ = ()
+    meaning = "token advantages"
+
+
+class TokenWeight(TokenColumn):
+    """Weight of each response token in the auxiliary loss, see `rl.loss.auxiliary_loss`."""
+
+    __slots__ = ()
+    meaning = "auxiliary token weights"
 
 
 Advantage = np.ndarray | TokenAdvantage
@@ -60,13 +83,15 @@ def advantage_of(table: StepTable, credit: CreditResult) -> Advantage:
     return TokenAdvantage(credit.token_advantage, table.offsets)
 
 
+def aux_of(table: StepTable, credit: CreditResult) -> TokenWeight | None:
+    """The weights of the method's auxiliary losses, None if it has none."""
+    return None if credit.aux_weight is None else TokenWeight(credit.aux_weight, table.offsets)
+
+
 def span_advantage(advantage: Advantage, step_row: int, length: int) -> np.ndarray:
     """The advantage of each of the `length` response tokens of one step, float64 [length]."""
     if isinstance(advantage, TokenAdvantage):
-        start, end = advantage.offsets[step_row], advantage.offsets[step_row + 1]
-        if end - start != length:
-            raise ValueError(f"step row {step_row} has {length} tokens but {end - start} token advantages")
-        return advantage.values[start:end]
+        return advantage.of(step_row, length)
     return np.full(length, advantage[step_row], dtype=np.float64)
 
 

@@ -12,10 +12,10 @@ import torch
 from transformers import PreTrainedModel
 
 from configs.seeds import derive
-from rl.assemble import Advantage, TokenRow
+from rl.assemble import Advantage, TokenRow, TokenWeight
 from rl.engine import Engine, NonFiniteError
 from rl.forward import ResponseModel, score_rows
-from rl.loss import LossOptions, kl_estimate, policy_loss
+from rl.loss import LossOptions, auxiliary_loss, kl_estimate, policy_loss
 from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_trajectory
 from rl.schedule import LearningRate
 
@@ -42,9 +42,9 @@ class Learner:
     sampler and learner score the same tokens with the same weights at the first optimiser step. What is
     left of a difference there is measured (`train/mismatch_*`).
 
-    A mini-batch without any gradient (no token under the loss, or every advantage 0 and neither KL nor
-    entropy term) takes no optimiser step: momentum and weight decay alone would move the weights on no
-    evidence.
+    A mini-batch without any gradient (no token under the loss, or every advantage and auxiliary weight 0
+    and neither KL nor entropy term) takes no optimiser step: momentum and weight decay alone would move the
+    weights on no evidence.
 
     Attributes:
         version: Updates applied; the version of `named_weights`.
@@ -97,13 +97,16 @@ class Learner:
         budget = self._batches.token_budget
         return score_rows(self.engine.module, rows, temperature=self._temperature, token_budget=budget)
 
-    def update(self, rows: Sequence[TokenRow], advantage: Advantage, *, update: int) -> dict[str, float]:
+    def update(
+        self, rows: Sequence[TokenRow], advantage: Advantage, *, update: int, aux: TokenWeight | None = None
+    ) -> dict[str, float]:
         """Trains on the rows of one rollout.
 
         Args:
             rows: From `rl.assemble.token_rows`, in any order.
             advantage: [N] by step row, or one a response token.
             update: Number of the update, from 1: gives the learning rate and the mini-batch draw.
+            aux: Weights of the auxiliary loss, added to the policy loss in the same aggregation.
 
         Returns:
             `train/*` and `speed/train_tokens_per_s`, see `rl.metrics.METRICS`.
@@ -111,7 +114,7 @@ class Learner:
         Raises:
             NonFiniteError: a loss or gradient is NaN or infinite; the message names update, epoch and
                 mini-batch. The weights are those of the last finite optimiser step.
-            ValueError: a NaN or infinite advantage.
+            ValueError: a NaN or infinite advantage or auxiliary weight.
         """
         began = time.perf_counter()
         logp_ref = self._reference_logps(rows)
@@ -121,7 +124,7 @@ class Learner:
             split_seed = derive(self._seed, "minibatches", update, epoch)
             for number, part in enumerate(split_by_trajectory(rows, self._batches.minibatches, split_seed)):
                 refs = None if logp_ref is None else [logp_ref[i] for i in part]
-                prepared, left_out = loss_rows([rows[i] for i in part], advantage, self._loss, refs)
+                prepared, left_out = loss_rows([rows[i] for i in part], advantage, self._loss, refs, aux)
                 tally.rows += len(part)
                 tally.skipped_rows += left_out
                 try:
@@ -185,6 +188,10 @@ class Learner:
             total_T = total_T + options.kl_coef * kl_T
         if options.entropy_coef > 0:
             total_T = total_T - options.entropy_coef * entropy_T
+        aux_T = torch.zeros_like(logp_T)
+        if batch.aux_T is not None:
+            aux_T = auxiliary_loss(logp_T, batch.aux_T)
+            total_T = total_T + aux_T
         loss = (batch.weight_T * total_T).sum()
         with torch.no_grad():
             gap_T = batch.logp_sampled_T - logp_T
@@ -193,6 +200,7 @@ class Learner:
                 [
                     loss.double(),
                     (batch.weight_T * terms.loss_T).sum().double(),
+                    (batch.weight_T * aux_T).sum().double(),
                     kl_T.sum().double(),
                     entropy_T.sum().double(),
                     terms.clipped_T.sum().double(),
@@ -207,7 +215,7 @@ class Learner:
 
 
 _SUMS = (
-    "loss", "policy_loss", "kl", "entropy", "clipped", "dual_clipped", "gap", "abs_gap",
+    "loss", "policy_loss", "aux_loss", "kl", "entropy", "clipped", "dual_clipped", "gap", "abs_gap",
     "tokens", "input_tokens", "padded_tokens",
 )  # fmt: skip
 _MAXIMA = ("ratio", "abs_gap")
@@ -261,6 +269,7 @@ class _Tally:
             **self.first,
             "train/loss": sums["loss"] / self.steps,
             "train/policy_loss": sums["policy_loss"] / self.steps,
+            "train/aux_loss": sums["aux_loss"] / self.steps,
             "train/kl_ref": sums["kl"] / tokens,
             "train/kl_sampled": sums["gap"] / tokens,
             "train/entropy": sums["entropy"] / tokens,

@@ -9,7 +9,7 @@ from typing import Any
 from agent.policy import Policy, Sampling
 from agent.rollout import rollout
 from credit.pipeline import Pipeline
-from rl.assemble import advantage_of, step_table, token_rows
+from rl.assemble import advantage_of, aux_of, step_table, token_rows
 from rl.checkpoint import TrainState
 from rl.learner import Learner
 from rl.metrics import rollout_metrics
@@ -74,7 +74,8 @@ def train(
             credit = pipeline.run(table, services, seed=plan.seed, step=update)
             rows = token_rows(groups, mask_truncated=play.mask_truncated)
         with clock("learner"):
-            trained = learner.update(rows, advantage_of(table, credit), update=update)
+            advantage, aux = advantage_of(table, credit), aux_of(table, credit)
+            trained = learner.update(rows, advantage, update=update, aux=aux)
         with clock("sync"):
             sync(learner, policy)
         state = replace(state, update=update)

@@ -166,6 +166,17 @@ def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind
     raise ValueError(f"unknown KL estimator {kind!r}: one of {get_args(KlKind)}")
 
 
+def auxiliary_loss(logp_now_T: torch.Tensor, weight_T: torch.Tensor) -> torch.Tensor:
+    """Distillation on sampled tokens, per token; weights from `credit.base.AuxLoss`, constants.
+
+        L_i = −w_i logp_now_i
+
+    The term is w_i (logp_teacher_i − logp_now_i); the teacher's part has no gradient, so it is left out
+    here and in what is reported.
+    """
+    return -weight_T * logp_now_T
+
+
 def sequence_weights(
     length_S: np.ndarray, trajectory_S: np.ndarray, aggregation: Aggregation, norm_length: int
 ) -> np.ndarray:

@@ -27,8 +27,13 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/tokens": ("tokens", "tokens sampled in this update"),
     "rollout/prompt_tokens": ("tokens", "tokens given in this update: prompts, or what continued a row"),
     **{name: ("—", meaning) for name, meaning in CREDIT_METRICS.items()},
-    "train/loss": ("nats", "Σ weight·loss with KL and entropy terms, mean over optimiser steps"),
-    "train/policy_loss": ("nats", "the same without KL and entropy terms"),
+    "train/loss": ("nats", "Σ weight·loss with KL, entropy and auxiliary terms, mean over optimiser steps"),
+    "train/policy_loss": ("nats", "the same without these terms"),
+    "train/aux_loss": (
+        "nats",
+        "Σ weight·w·(−logp_now), w the credit method's auxiliary weights (0 without): the distillation term "
+        "less the teacher's part, which has no gradient; mean over optimiser steps",
+    ),
     "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens (0 without a reference)"),
     "train/kl_sampled": ("nats", "mean of logp_sampled − logp_now: drift from the sampling policy"),
     "train/entropy": ("nats", "entropy of the next-token distribution, mean over tokens"),

@@ -3,8 +3,8 @@
 Padding is on the right and attention is causal, so real tokens never see it: a batch needs no attention
 mask and no position ids, and the attention kernel takes its plain causal path. What a forward pass would
 compute for nothing is left out before packing: everything after the last token under the loss, and (when
-nothing but the advantage makes a gradient) responses whose every advantage is exactly 0. Weights are made
-first, on all rows, so leaving those out changes no gradient.
+neither KL nor entropy makes a gradient) responses whose every advantage and auxiliary weight is exactly 0.
+Weights are made first, on all rows, so leaving those out changes no gradient.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rl.assemble import Advantage, TokenRow, span_advantage
+from rl.assemble import Advantage, TokenRow, TokenWeight, span_advantage
 from rl.loss import LossOptions, sequence_weights
 
 # What a forward and backward pass costs however short it is, in tokens; decides how much padding is worth
@@ -34,6 +34,7 @@ class LossRow:
         logp_sampled_T: float32 [T].
         logp_ref_T: float32 [T], or None without a reference.
         advantage_T: float32 [T].
+        aux_T: float32 [T], weights of the auxiliary loss, or None without one.
         weight_T: float32 [T], see `rl.loss.sequence_weights`.
         lengths: Tokens of each sequence (one step's response), Σ = T.
     """
@@ -44,6 +45,7 @@ class LossRow:
     logp_sampled_T: np.ndarray
     logp_ref_T: np.ndarray | None
     advantage_T: np.ndarray
+    aux_T: np.ndarray | None
     weight_T: np.ndarray
     lengths: tuple[int, ...]
 
@@ -59,6 +61,7 @@ class TokenBatch:
         logp_sampled_T: float32.
         logp_ref_T: float32, or None.
         advantage_T: float32.
+        aux_T: float32, or None.
         weight_T: float32.
         seq_T: int64, sequence of each token, numbered from 0 within the batch.
         tokens: Input tokens without padding.
@@ -70,6 +73,7 @@ class TokenBatch:
     logp_sampled_T: torch.Tensor
     logp_ref_T: torch.Tensor | None
     advantage_T: torch.Tensor
+    aux_T: torch.Tensor | None
     weight_T: torch.Tensor
     seq_T: torch.Tensor
     tokens: int
@@ -80,6 +84,7 @@ def loss_rows(
     advantage: Advantage,
     options: LossOptions,
     logp_ref: Sequence[np.ndarray] | None = None,
+    aux: TokenWeight | None = None,
 ) -> tuple[list[LossRow], int]:
     """Prepares the rows of one optimiser step.
 
@@ -88,12 +93,13 @@ def loss_rows(
         advantage: One a step row or one a response token.
         options: Aggregation, and whether tokens with advantage 0 have a gradient.
         logp_ref: For each row, the reference's log-probabilities, laid out like `logp_sampled`.
+        aux: Weights of the auxiliary loss.
 
     Returns:
         The rows that have a gradient, and how many had none and were left out.
 
     Raises:
-        ValueError: a NaN or infinite advantage.
+        ValueError: a NaN or infinite advantage or auxiliary weight.
     """
     length_S = np.array([end - start for row in rows for start, end, _ in row.spans], dtype=np.int64)
     trajectory_S = np.array([row.trajectory for row in rows for _ in row.spans], dtype=np.int64)
@@ -104,26 +110,34 @@ def loss_rows(
         weights = weight_S[first : first + len(row.spans)]
         first += len(row.spans)
         ref = None if logp_ref is None else logp_ref[index]
-        kept = _loss_row(row, advantage, weights, ref, options.needs_zero_advantage)
+        kept = _loss_row(row, advantage, weights, ref, aux, options.needs_zero_advantage)
         if kept is not None:
             prepared.append(kept)
     return prepared, len(rows) - len(prepared)
 
 
 def _loss_row(
-    row: TokenRow, advantage: Advantage, weights: np.ndarray, ref_T: np.ndarray | None, keep_zero: bool
+    row: TokenRow,
+    advantage: Advantage,
+    weights: np.ndarray,
+    ref_T: np.ndarray | None,
+    aux: TokenWeight | None,
+    keep_zero: bool,
 ) -> LossRow | None:
-    positions, kept, advantages, token_weights, lengths = [], [], [], [], []
+    positions, kept, advantages, auxiliary, token_weights, lengths = [], [], [], [], [], []
     offset = 0
     for (start, end, step_row), weight in zip(row.spans, weights, strict=True):
         length = end - start
         values = span_advantage(advantage, step_row, length)
-        if not np.isfinite(values).all():
-            raise ValueError(f"advantage of step row {step_row} is not finite: {values.tolist()}")
-        if keep_zero or values.any():
+        distil = np.zeros(length) if aux is None else aux.of(step_row, length)
+        for name, numbers in (("advantage", values), ("auxiliary weight", distil)):
+            if not np.isfinite(numbers).all():
+                raise ValueError(f"{name} of step row {step_row} is not finite: {numbers.tolist()}")
+        if keep_zero or values.any() or distil.any():
             positions.append(np.arange(start - 1, end - 1))
             kept.append(np.arange(offset, offset + length))
             advantages.append(values)
+            auxiliary.append(distil)
             token_weights.append(np.full(length, weight))
             lengths.append(length)
         offset += length
@@ -137,6 +151,7 @@ def _loss_row(
         logp_sampled_T=row.logp_sampled[kept_T],
         logp_ref_T=None if ref_T is None else ref_T[kept_T],
         advantage_T=np.concatenate(advantages).astype(np.float32),
+        aux_T=None if aux is None else np.concatenate(auxiliary).astype(np.float32),
         weight_T=np.concatenate(token_weights).astype(np.float32),
         lengths=tuple(lengths),
     )
@@ -207,6 +222,7 @@ def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
         logp_sampled_T=flat([row.logp_sampled_T for row in rows]),
         logp_ref_T=None if rows[0].logp_ref_T is None else flat([row.logp_ref_T for row in rows]),
         advantage_T=flat([row.advantage_T for row in rows]),
+        aux_T=None if rows[0].aux_T is None else flat([row.aux_T for row in rows]),
         weight_T=flat([row.weight_T for row in rows]),
         seq_T=flat([np.repeat(np.arange(len(lengths)), lengths)]),
         tokens=sum(len(row.ids) for row in rows),
