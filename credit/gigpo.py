@@ -18,28 +18,41 @@ def exact_anchor_groups(table: StepTable) -> np.ndarray:
 
 
 def similar_anchor_groups(table: StepTable, threshold: float) -> np.ndarray:
-    """int [N]: greedy clusters of a group's anchors by character similarity.
+    """int [N]: greedy clusters of a group's anchors by character similarity, see `similar_texts`."""
+    founder = similar_texts(table.group_index, table.anchor, table.t, threshold)
+    return peer_ids(table.group_index, founder)
 
-    Distinct anchors are visited by (earliest step seen, text); each joins the first cluster whose first
-    member f has SequenceMatcher(f, anchor).ratio() >= threshold, else it founds one. The public code visits
-    rows as they come; this order depends on neither row order nor ids.
+
+def similar_texts(group: np.ndarray, text: np.ndarray, t: np.ndarray, threshold: float) -> np.ndarray:
+    """int [M]: the founder of each text's cluster; equal in one group means the same cluster.
+
+    Distinct texts of a group are visited by (earliest step seen, text); each joins the first cluster whose
+    first member f has SequenceMatcher(f, text).ratio() >= threshold, else it founds one. The public code
+    visits rows as they come; this order depends on neither row order nor ids.
+
+    Args:
+        group: int [M].
+        text: str [M].
+        t: int [M], at which step the text was seen.
+        threshold: least similarity, in [0, 1].
     """
-    anchor = codes(table.anchor)
-    text = dict(zip(anchor.tolist(), table.anchor, strict=True))
-    cluster = np.empty(len(table), dtype=np.int64)
-    for rows in np.split(np.arange(len(table)), np.flatnonzero(np.diff(table.group_index)) + 1):
+    code = codes(text)
+    text_of = dict(zip(code.tolist(), text, strict=True))
+    cluster = np.empty(len(code), dtype=np.int64)
+    order = np.argsort(group, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
         earliest: dict[int, int] = {}
-        for code, t in zip(anchor[rows].tolist(), table.t[rows].tolist(), strict=True):
-            earliest[code] = min(t, earliest.get(code, t))
+        for c, seen in zip(code[rows].tolist(), t[rows].tolist(), strict=True):
+            earliest[c] = min(seen, earliest.get(c, seen))
         founders: list[int] = []
         joined: dict[int, int] = {}
-        for code in sorted(earliest, key=lambda c: (earliest[c], text[c])):
-            founder = next((f for f in founders if _similar(text[f], text[code], threshold)), code)
-            if founder == code:
-                founders.append(code)
-            joined[code] = founder
-        cluster[rows] = [joined[code] for code in anchor[rows].tolist()]
-    return peer_ids(table.group_index, cluster)
+        for c in sorted(earliest, key=lambda c: (earliest[c], text_of[c])):
+            founder = next((f for f in founders if _similar(text_of[f], text_of[c], threshold)), c)
+            if founder == c:
+                founders.append(c)
+            joined[c] = founder
+        cluster[rows] = [joined[c] for c in code[rows].tolist()]
+    return cluster
 
 
 def _similar(a: str, b: str, threshold: float) -> bool:
