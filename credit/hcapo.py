@@ -35,8 +35,8 @@ class HCAPO(ReadsTeacher, Reweighter):
                     without hindsight; `trajectory` the mean of h over the trajectory's steps, a reading of
                     "self-normalised"
         peers       what Q is compared with: the `group`'s steps, or the `trajectory`'s own
-        smoothing   0.5 in the summary, over time; read as a share of the next step's ratio, since the paper
-                    speaks of a thought that enables the action after it; 0 switches it off
+        smoothing   0.5 in the summary, over time; read as a share of the next step's ratio, since the
+                    glossary spreads credit over adjacent reasoning and action steps; 0 switches it off
         do_no_harm  the glossary: negative signals in successful trajectories are set to 0
         T           5, of the mean log-probability; the tokens are those of the whole response
     """
