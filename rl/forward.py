@@ -77,27 +77,43 @@ class ResponseModel(nn.Module):
         return logp_T, entropy_T
 
 
-@torch.no_grad()
 def score_rows(
     module: nn.Module, rows: Sequence[TokenRow], *, temperature: float, token_budget: int
 ) -> list[np.ndarray]:
     """Log-probabilities of every span token of `rows`, laid out like `TokenRow.logp_sampled`.
+
+    Arguments are those of `measure_rows`.
+    """
+    measured = measure_rows(module, rows, temperature=temperature, token_budget=token_budget)
+    return [logp_T for logp_T, _ in measured]
+
+
+@torch.no_grad()
+def measure_rows(
+    module: nn.Module, rows: Sequence[TokenRow], *, temperature: float, token_budget: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Scores every span token of `rows` and the distribution it was drawn from.
 
     Args:
         module: A `ResponseModel`, or an engine's wrapper of one.
         rows: In any order.
         temperature: Divides the logits.
         token_budget: Most padded tokens a forward pass.
+
+    Returns:
+        For each row, log-probabilities and entropies (nats), each laid out like `TokenRow.logp_sampled`.
     """
     prepared = _all_spans(rows)
     device = next(module.parameters()).device
-    result: list[np.ndarray] = [np.empty(0, dtype=np.float32)] * len(rows)
+    empty = np.empty(0, dtype=np.float32)
+    result: list[tuple[np.ndarray, np.ndarray]] = [(empty, empty)] * len(rows)
     for numbers in bins([len(row.ids) for row in prepared], token_budget):
         batch = collate([prepared[i] for i in numbers], device)
-        logp_T, _ = module(batch.ids_BL, batch.position_T, batch.target_T, temperature)
         sizes = [len(prepared[i].target_T) for i in numbers]
-        for i, part_T in zip(numbers, logp_T.cpu().split(sizes), strict=True):
-            result[i] = part_T.numpy()
+        measured = module(batch.ids_BL, batch.position_T, batch.target_T, temperature)
+        logps, entropies = (values_T.cpu().split(sizes) for values_T in measured)
+        for i, logp_T, entropy_T in zip(numbers, logps, entropies, strict=True):
+            result[i] = (logp_T.numpy(), entropy_T.numpy())
     return result
 
 

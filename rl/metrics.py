@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from agent.types import Group
 from credit.pipeline import METRICS as CREDIT_METRICS
 
+_PROBED = ("entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
+_PRIVILEGED = ("logp_peer", "logp_hindsight")
+
 METRICS: dict[str, tuple[str, str]] = {
     "rollout/success": ("share", "trajectories that solved their task"),
     "rollout/success/*": ("share", "the same within one task family"),
@@ -26,7 +29,15 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/response_tokens": ("tokens", "mean length of a response"),
     "rollout/tokens": ("tokens", "tokens sampled in this update"),
     "rollout/prompt_tokens": ("tokens", "tokens given in this update: prompts, or what continued a row"),
+    "rollout/batches": ("rollouts", "rollouts made, until enough groups passed the method's filters"),
+    "rollout/dropped_groups": ("groups", "played and not trained on; the other rollout/ metrics count them"),
     **{name: ("—", meaning) for name, meaning in CREDIT_METRICS.items()},
+    **{f"probe/{name}/seconds": ("s", f"measuring {name}, when the method asks for it") for name in _PROBED},
+    **{f"probe/{name}/tokens": ("tokens", f"scored or sampled to measure {name}") for name in _PROBED},
+    **{f"probe/{name}/without": ("share", "response tokens without that context") for name in _PRIVILEGED},
+    **{f"probe/{name}/trimmed": ("rows", "context shortened to fit the window") for name in _PRIVILEGED},
+    **{f"probe/{name}/no_room": ("rows", "no context, as none fits the window") for name in _PRIVILEGED},
+    "probe/continuations/trajectories": ("trajectories", "continuations played"),
     "train/loss": ("nats", "Σ weight·loss with KL, entropy and auxiliary terms, mean over optimiser steps"),
     "train/policy_loss": ("nats", "the same without these terms"),
     "train/aux_loss": (
@@ -67,7 +78,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/tokens": ("tokens", "tokens sampled"),
     "eval/seconds": ("s", "wall time of the evaluation"),
     "time/rollout": ("s", "playing the trajectories"),
-    "time/credit": ("s", "step table, credit pipeline, token rows"),
+    "time/credit": ("s", "step table, probes, credit pipeline, token rows"),
     "time/learner": ("s", "epochs of forward and backward passes, reference included"),
     "time/sync": ("s", "weights from learner to policy"),
     "time/eval": ("s", "evaluation"),
@@ -78,7 +89,7 @@ METRICS: dict[str, tuple[str, str]] = {
 }
 """Name (or a name ending in `/*`, for any one last part) → (unit, meaning)."""
 
-TIMED = ("time/", "speed/", "eval/seconds")
+TIMED = ("time/", "speed/", "eval/seconds", *(f"probe/{name}/seconds" for name in _PROBED))
 """Prefixes of what differs between two otherwise equal runs."""
 
 
