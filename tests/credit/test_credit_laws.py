@@ -1,6 +1,7 @@
 """Laws that every stage of the folder obeys, with every choice of every option."""
 
 import random
+import zlib
 from dataclasses import fields
 
 import numpy as np
@@ -8,12 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Estimator, Reweighter, Shaper, StepTable
+from credit._continuations import Segment
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, StepTable
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer
 
-SERVICES = {"pair_scorer": make_scorer("lexical")}
+
+class Played:
+    """A `continuations` service that played nothing: every segment gains the same."""
+
+    def segments(self, table, candidates, samples):
+        return [Segment(c.trajectory, c.start, c.end, 0.5, 0.25, 0.75, samples) for c in candidates]
+
+
+SERVICES = {
+    "pair_scorer": make_scorer("lexical"),
+    "continuations": Played(),
+    "judge": lambda table, success, failure: (0, 1),
+}
+TOKEN_COLUMNS = ("entropy", "logp_sampled", "logp_ref", "logp_peer", "logp_hindsight")
 FAST = settings(max_examples=12, deadline=None, derandomize=True)
 
 
@@ -27,10 +42,13 @@ def configurations():
             label = name + "".join(f" {key}={value}" for key, value in variant.items())
             method = {"returns": {}}
             method[name] = variant
-            if issubclass(stage, (Shaper, Reweighter)):
+            if not issubclass(stage, Estimator):
                 method["gigpo"] = {}
-            if issubclass(stage, Reweighter):
+            if issubclass(stage, (Reweighter, AuxLoss)):
                 method[name] = method.pop(name)
+            if issubclass(stage, Filter):
+                method["returns"] = method.pop("returns")
+                method["gigpo"] = method.pop("gigpo")
             yield pytest.param(Pipeline.from_config(method, label), id=label)
 
 
@@ -75,8 +93,24 @@ def columns_of(groups, scale=10.0):
     return table
 
 
+def with_tokens(columns):
+    """The columns with tokens: two or three a row, their values a function of the row's place and step.
+
+    So they follow their row into any order. Some teacher values are missing (NaN).
+    """
+    length = [2 + t % 2 for t in columns["t"]]
+    tokens = {name: [] for name in TOKEN_COLUMNS}
+    for place, t, action, n in zip(columns["anchor"], columns["t"], columns["action"], length, strict=True):
+        code = zlib.crc32(f"{place}{t}{action}".encode())
+        for number, (name, values) in enumerate(tokens.items()):
+            value = (1 + (code >> number) % 97) / 50
+            missing = code % 5 == 0 and name in ("logp_peer", "logp_hindsight")
+            values += [np.nan if missing else value if name == "entropy" else -value] * n
+    return columns | {"length": length, "tokens": tokens}
+
+
 def run(method, columns, seed=3):
-    return method.run(StepTable(**columns), SERVICES, seed=seed, step=1)
+    return method.run(StepTable(**with_tokens(columns)), SERVICES, seed=seed, step=1)
 
 
 def reordered(columns, order):
@@ -245,4 +279,5 @@ def test_rloo_is_grpo_without_std_times_n_over_n_less_one(groups):
 
 
 def test_every_stage_is_of_a_known_kind():
-    assert all(issubclass(stage, (Shaper, Estimator, Reweighter)) for stage in stages().values())
+    kinds = (Filter, Shaper, Estimator, Reweighter, AuxLoss)
+    assert all(issubclass(stage, kinds) for stage in stages().values())
