@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,14 @@ class TrainState:
     Attributes:
         update: Updates done.
         best: Best evaluation so far: `{"eval/success": …, "update": …}`, empty before the first.
+        extra_tasks: Tasks rolled out beyond `Play.groups` an update, for groups that filters dropped.
+        credit: What credit stages keep from update to update: `CreditResult.state`, JSON values.
     """
 
     update: int = 0
     best: dict[str, float] = field(default_factory=dict)
+    extra_tasks: int = 0
+    credit: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -114,7 +118,8 @@ class Checkpoints:
         learner.engine.load_weights(saved.state_dict())
         learner.engine.load(path)
         learner.version = document["version"]
-        return TrainState(update=document["update"], best=document["best"])
+        names = {one.name for one in fields(TrainState)}
+        return TrainState(**{name: value for name, value in document.items() if name in names})
 
     def _complete(self) -> list[Path]:
         if not self._folder.is_dir():

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.policy import Policy, Sampling
-from agent.rollout import rollout
+from agent.policy import Policy
 from credit.pipeline import Pipeline
 from rl.assemble import advantage_of, aux_of, step_table, token_rows
 from rl.checkpoint import TrainState
+from rl.collect import collect
 from rl.learner import Learner
-from rl.metrics import rollout_metrics
 from rl.plan import Evaluate, Outputs, Plan, Play
+from rl.probes import ProbeOptions, Probes
 from rl.progress import Progress
 from rl.sync import sync
-from rl.tasks import draw
 from rl.timing import Clock
 
 
@@ -30,6 +29,7 @@ def train(
     outputs: Outputs,
     state: TrainState,
     services: Mapping[str, Any] | None = None,
+    probing: ProbeOptions | None = None,
     evaluate: Evaluate | None = None,
 ) -> TrainState:
     """Trains until `plan.updates` updates are done.
@@ -42,13 +42,14 @@ def train(
         plan: Updates and intervals.
         outputs: Metrics, checkpoints, trajectories, console.
         state: `TrainState()`, or what `Checkpoints.restore` returned.
-        services: What the credit stages require, by name.
+        services: What the credit stages require, by name, continuations apart.
+        probing: How token columns and continuations are made, where a credit stage asks for them.
         evaluate: Called before the first update, every `plan.eval_every`, and at the end.
 
     Returns:
         The state after the last update; its checkpoint is the newest.
     """
-    pipeline.check_services(services or {})
+    probe = Probes(policy, learner, pipeline, play=play, options=probing, services=services, seed=plan.seed)
     sync(learner, policy)
     if state.update == 0 and evaluate:
         metrics, state = _evaluate(evaluate, policy, state, outputs.progress)
@@ -56,30 +57,31 @@ def train(
     for update in range(state.update + 1, plan.updates + 1):
         clock = Clock(update, outputs.progress)
         with clock("rollout"):
-            position = (update - 1) * play.groups  # also numbers the groups over the run
-            groups = rollout(
+            position = state.update * play.groups + state.extra_tasks  # also numbers the groups over the run
+            collected = collect(
                 policy,
-                Sampling(play.temperature),
-                play.make_env,
-                draw(play.tasks, play.groups, position=position, seed=plan.seed),
-                group_size=play.group_size,
-                prompts=play.prompts,
-                max_parallel=play.max_parallel,
+                play,
+                pipeline.filters,
+                position=position,
                 seed=plan.seed,
-                group_offset=position,
                 on_progress=outputs.progress.trajectories,
             )
+            groups = collected.groups
         with clock("credit"):
             table = step_table(groups, success_reward=play.success_reward)
-            credit = pipeline.run(table, services, seed=plan.seed, step=update)
+            probed = probe(groups, table)
+            credit = pipeline.run(
+                probed.table, probed.services, seed=plan.seed, step=update, state=state.credit
+            )
             rows = token_rows(groups, mask_truncated=play.mask_truncated)
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             trained = learner.update(rows, advantage, update=update, aux=aux)
         with clock("sync"):
             sync(learner, policy)
-        state = replace(state, update=update)
-        metrics = {**rollout_metrics(groups), **credit.metrics, **trained}
+        extra = state.extra_tasks + collected.extra_tasks
+        state = replace(state, update=update, extra_tasks=extra, credit=credit.state)
+        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained}
         if outputs.store.due(update):
             with clock("store"):
                 outputs.store.write(update, groups, table, credit)
