@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from configs.text import ConfigError
@@ -12,13 +13,43 @@ def alfworld(games: Path, transcripts: Path) -> int:
     from envs.alfworld.parity import run_parity
 
     result = run_parity(games, transcripts)
-    for failure in result.failures[:20]:
+    return _print(result.failures, result.steps, result.passed)
+
+
+def webshop(golden: Path, products: Path | None) -> int:
+    """Holds pages, goals and rewards against the published environment's; returns the number that differ.
+
+    Args:
+        golden: Folder of the reference data; see `envs.webshop.parity.run_parity`.
+        products: Folder of the published set of 1,000 products, whose goals are counted as well.
+    """
+    from envs.webshop.parity import PUBLISHED_COUNTS, count_goals, run_parity
+
+    result = run_parity(golden)
+    failures, passed = list(result.failures), result.passed
+    if products is not None:
+        for what, expected, got in zip(
+            ("products", "synthetic goals", "human goals"),
+            PUBLISHED_COUNTS,
+            count_goals(products),
+            strict=True,
+        ):
+            print(f"{products}: {got} {what}")
+            if got == expected:
+                passed += 1
+            else:
+                failures.append(f"{products}: {what}\n  expected {expected}\n  got      {got}")
+    return _print(failures, result.steps, passed)
+
+
+def _print(failures: Sequence[str], steps: int, passed: int) -> int:
+    for failure in failures[:20]:
         print(failure)
-    if len(result.failures) > 20:
-        print(f"… and {len(result.failures) - 20} more")
-    print(f"{result.steps} steps compared")
-    print(f"{result.passed} passed, {result.failed} failed")
-    return result.failed
+    if len(failures) > 20:
+        print(f"… and {len(failures) - 20} more")
+    print(f"{steps} steps compared")
+    print(f"{passed} passed, {len(failures)} failed")
+    return len(failures)
 
 
 def credit(path: Path) -> int:

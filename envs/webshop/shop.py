@@ -1,0 +1,90 @@
+"""A shop ready to be visited: a catalogue, the prices drawn for it, and its goals. Nothing in it changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from envs.webshop.goals import Goal, Kind, Products, draw_prices, make_goals, reckoned_price
+from envs.webshop.product import ShopError
+from envs.webshop.splits import SPLITS, Rule, assign_splits
+
+
+@dataclass(frozen=True)
+class Shop:
+    """What all visits share; one a process is enough.
+
+    Attributes:
+        catalogue: The products and their search.
+        drawn: Prices drawn for products with a price range, asin → dollars.
+        goals: In the order the split rules count by.
+    """
+
+    catalogue: Products
+    drawn: Mapping[str, float]
+    goals: tuple[Goal, ...]
+
+    def price(self, asin: str) -> float:
+        """Dollars the reward reckons with; for a range not what the page shows."""
+        return reckoned_price(self.catalogue[asin], self.drawn)
+
+    def of_split(self, split: str) -> list[Goal]:
+        """Returns the goals of a split, in order.
+
+        Raises:
+            ShopError: no such split, or no goal in it.
+        """
+        if split not in SPLITS:
+            raise ShopError(f"a shop has no split {split!r}; splits: {', '.join(SPLITS)}.")
+        goals = [goal for goal in self.goals if goal.split == split]
+        if not goals:
+            raise ShopError(
+                f"0 of {len(self.goals)} goals are in split {split!r}: "
+                "take another split rule, or more products."
+            )
+        return goals
+
+    def found_by(self, query: str) -> Sequence[str]:
+        """Ids of the products that were found by exactly this query, in load order."""
+        return self._listed[0].get(query, ())
+
+    def in_category(self, category: str) -> Sequence[str]:
+        """Ids of the products of a root category, in load order."""
+        return self._listed[1].get(category, ())
+
+    @cached_property
+    def _listed(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        # Made at the first special query: few agents know of them, and a large catalogue takes a while.
+        queries: dict[str, list[str]] = {}
+        categories: dict[str, list[str]] = {}
+        for product in self.catalogue.products():
+            queries.setdefault(product.query, []).append(product.asin)
+            categories.setdefault(product.category, []).append(product.asin)
+        return queries, categories
+
+
+def open_shop(
+    catalogue: Products,
+    *,
+    kind: Kind = "synthetic",
+    seed: int = 0,
+    order: int = 233,
+    rule: Rule = "by_product",
+) -> Shop:
+    """Opens a shop: draws prices and limits, makes and shuffles the goals, and splits them.
+
+    Args:
+        catalogue: The products.
+        kind: See `make_goals`.
+        seed: Of prices and price limits. Equal catalogues and arguments give equal shops, in any process.
+        order: Of the shuffle of the goals.
+        rule: See `assign_splits`.
+
+    Raises:
+        ShopError: no goals of that kind, or an unknown kind or rule.
+    """
+    rng = random.Random(seed)
+    drawn = draw_prices(catalogue, rng)
+    return Shop(catalogue, drawn, tuple(assign_splits(make_goals(catalogue, kind, drawn, rng, order), rule)))
