@@ -163,6 +163,19 @@ def parity_alfworld(
     raise typer.Exit(1 if alfworld(games, transcripts) else 0)
 
 
+@parity_app.command("webshop")
+def parity_webshop(
+    golden: Annotated[Path, typer.Argument(help="Folder of golden_rewards.json and the like.")],
+    products: Annotated[
+        Path | None, typer.Option(help="Folder of the published 1,000 products: their goals are counted too.")
+    ] = None,
+) -> None:
+    """Hold pages, goals and rewards against the published environment's, byte for byte."""
+    from commands.parity import webshop
+
+    raise typer.Exit(1 if webshop(golden, products) else 0)
+
+
 @parity_app.command("credit")
 def parity_credit(
     path: Annotated[Path, typer.Argument(help="A folder of <method>.json files, or one such file.")],
