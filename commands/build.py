@@ -213,14 +213,18 @@ def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> To
     """
     from agent.policy_torch import TorchPolicy
 
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if longest is not None and config.prompt.window > longest:
-        raise ConfigError(
-            f"prompt.window={config.prompt.window}, but the model reads at most {longest} tokens "
-            f"({config.model.path}): lower it"
-        )
+    check_window("prompt.window", config.prompt.window, config, model)
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
+
+
+def check_window(option: str, tokens: int, config: Config, model: PreTrainedModel) -> None:
+    """Raises a ConfigError if an option asks the model to read more tokens than it can."""
+    longest = getattr(model.config, "max_position_embeddings", None)
+    if longest is not None and tokens > longest:
+        raise ConfigError(
+            f"{option}={tokens}, but the model reads at most {longest} tokens ({config.model.path}): lower it"
+        )
 
 
 def evaluation(
@@ -246,10 +250,17 @@ def evaluation(
     )
 
 
-def learner(config: Config, model: PreTrainedModel) -> Learner:
-    """Returns the learner over `model`, with a frozen copy of it as the KL term's reference."""
+def reference(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:
+    """Returns a frozen copy of the starting policy if the KL term or a credit stage compares with it."""
     import copy
 
+    if config.train.kl_coef == 0 and "logp_ref" not in pipeline.token_columns:
+        return None
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+def learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> Learner:
+    """Returns the learner over `model`; `reference` is the KL term's."""
     from rl.learner import BatchOptions, Learner
     from rl.schedule import LearningRate
 
@@ -261,7 +272,7 @@ def learner(config: Config, model: PreTrainedModel) -> Learner:
         lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
         temperature=config.rollout.temperature,
         seed=config.seed,
-        reference=copy.deepcopy(model) if train.kl_coef > 0 else None,
+        reference=reference,
     )
 
 

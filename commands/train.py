@@ -8,17 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from transformers import PreTrainedModel
 
 from agent.policy import Policy
 from commands import build
 from configs.load import Loaded, load, load_run, write_config
+from configs.schema import Config
 from configs.text import ConfigError
 from eval.report import write_report
 from eval.result import load_evals, save_eval
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState, config_differences
+from rl.forward import ResponseModel
 from rl.loop import train
 from rl.plan import Evaluate, Outputs, Plan, Play
+from rl.probes import ProbeOptions
 from rl.progress import Progress
 from rl.store import TrajectoryStore
 from rl.track import Tracker
@@ -35,7 +39,9 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
     model, tokenizer = build.model_and_tokenizer(config)
     prompts = build.prompt_builder(config, tokenizer)
     policy = build.policy(config, model, prompts)
-    learner = build.learner(config, model)
+    reference = build.reference(config, model, pipeline)
+    learner = build.learner(config, model, reference)
+    probing = _probing(config, model, reference)
     console.print(f"making tasks ({config.env.data}) …")
     tasks, held_out = build.train_tasks(config.env), build.eval_tasks(config.env, config.eval)
 
@@ -74,6 +80,7 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
             ),
             state=state,
             services=services,
+            probing=probing,
             evaluate=_evaluator(loaded, run_dir, held_out, prompts),
         )
     except KeyboardInterrupt:
@@ -127,6 +134,19 @@ def _play(loaded: Loaded, tasks: Sequence, prompts: object) -> Play:
         temperature=config.rollout.temperature,
         max_parallel=config.rollout.max_parallel,
         mask_truncated=config.train.mask_truncated,
+    )
+
+
+def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> ProbeOptions:
+    probes = config.probes
+    if probes.window is not None:
+        build.check_window("probes.window", probes.window, config, model)
+    return ProbeOptions(
+        peer=probes.peer,
+        window=probes.window,
+        token_budget=config.train.token_budget,
+        reference=None if reference is None else ResponseModel(reference),
+        branching=probes.branching,
     )
 
 

@@ -89,6 +89,21 @@ class ScorerConfig(Section):
     options: dict[str, Any] = Field(default_factory=dict, description="Options of that scorer.")
 
 
+class ProbeConfig(Section):
+    """What some credit methods measure beyond the rollout; nothing is measured that no stage asks for."""
+
+    peer: Literal["random", "shortest", "longest"] = Field(
+        "random", description="The group's other success that `logp_peer` puts into the context."
+    )
+    window: int | None = Field(
+        None, ge=64, description="Longest row with a privileged context, in tokens (null: prompt.window)."
+    )
+    branching: Literal["snapshot", "replay"] = Field(
+        "snapshot",
+        description="How an environment gets to where continuations begin: copied, or played there again.",
+    )
+
+
 class TrainConfig(Section):
     """The optimiser and the policy loss."""
 
@@ -165,6 +180,7 @@ class Config(Section):
     rollout: RolloutConfig = RolloutConfig()
     credit: CreditConfig = CreditConfig()
     scorer: ScorerConfig = ScorerConfig()
+    probes: ProbeConfig = ProbeConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
