@@ -16,38 +16,19 @@ from collections.abc import Iterator
 
 from envs.webshop.porter import stem
 
-STOP_WORDS = frozenset(
-    (
-        *(
-            "a",
-            "an",
-            "and",
-            "are",
-            "as",
-            "at",
-            "be",
-            "but",
-            "by",
-            "for",
-            "if",
-            "in",
-            "into",
-            "is",
-            "it",
-            "no",
-        ),
-        *("not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this"),
-        *("to", "was", "will", "with"),
-    )
-)
+_STOP_WORDS = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there these they
+this to was will with
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 LONGEST_WORD = 255  # Lucene's buffer: a longer run is cut there, and the rest is the next word
 
 _POSSESSIVES = ("'s", "’s", "＇s", "'S", "’S", "＇S")
 
-# Class → ranges of code points, looked up in this order before the category. L letter, H Hebrew letter, N digit,
-# K katakana, I single signs (Han, hiragana), S scripts without spaces and T their marks, U low lines, E emoji,
-# G regional indicators, M skin tones, X what extends the character before, Z the joiner of emoji; between
-# others stand m letters, n digits, b both, ' both (and after a Hebrew letter), " Hebrew letters.
+# Class → ranges of code points, looked up in this order before the category. L letter, H Hebrew letter,
+# N digit, K katakana, I single signs (Han, hiragana), S scripts without spaces and T their marks, U low
+# lines, E emoji, G regional indicators, M skin tones, X what extends the character before, Z the joiner of
+# emoji; m joins letters, n digits, b both, ' both (and may end a Hebrew word), " Hebrew letters.
 _RANGES = {
     "m": "003A 00B7 0387 05F4 2027 FE13 FE55 FF1A",
     "n": "002C 003B 037E 0589 060C-060D 066C 07F8 2044 FE10 FE14 FE50 FE54 FF0C FF1B",

@@ -1,9 +1,9 @@
 """Reads the three published files: products, their attributes and instructions, instructions by people.
 
 What the published loader does with them is kept: ids that are `nan`, longer than ten characters or repeated
-are left out; values of options are stripped, lower-cased and spaced at `/`; of option names that differ in case
-only, the later one's values stay; of three prices, the first two make a range. That loader also needs a picture
-of every product and a record in the attribute file; neither is asked for here.
+are left out; values of options are stripped, lower-cased and spaced at `/`; of option names that differ in
+case only, the later one's values stay; of three prices, the first two make a range. That loader also needs a
+picture of every product and a record in the attribute file; neither is asked for here.
 """
 
 from __future__ import annotations
