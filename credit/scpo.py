@@ -5,36 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import Formatter
+from types import SimpleNamespace
 
 import numpy as np
 
-from credit._siblings import PairScores, Sibling, rank_references
+from credit._matching import ORDERS, Known, Layout, Matching, visiting_order
+from credit._siblings import PAIR_METRICS, PairScores, Sibling, rank_references, step_texts
 from credit.base import Context, Shaped, Shaper, Signals, StepTable, param, require_returns
 from credit.gigpo import exact_anchor_groups
 
-ORDERS = ("chronological", "reverse", "similarity_desc", "midpoint_interleave", "random")
-
-
-def visiting_order(similarity: np.ndarray, order: str, rng: np.random.Generator | None = None) -> np.ndarray:
-    """int [l]: in which order the failed steps v = 0..l-1 ask for a reference position.
-
-    `similarity_desc`: by max_j M[j, v], best first, ties by v. `midpoint_interleave`: the middle step, then
-    the middle of each half, and so on, breadth first. `random` draws from `rng`.
-    """
-    n = similarity.shape[1]
-    if order == "similarity_desc":
-        return np.argsort(-similarity.max(axis=0, initial=0.0), kind="stable")
-    if order == "midpoint_interleave":
-        intervals, visited = [(0, n)], []
-        for low, high in intervals:  # grows while it is walked
-            if low < high:
-                middle = (low + high) // 2
-                visited.append(middle)
-                intervals += [(low, middle), (middle + 1, high)]
-        return np.array(visited, dtype=np.int64)
-    if order == "random":
-        return rng.permutation(n)
-    return np.arange(n)[:: -1 if order == "reverse" else 1]
+__all__ = ["ORDERS", "SCPO", "allocate", "visiting_order"]
 
 
 def allocate(
@@ -69,23 +49,18 @@ def allocate(
         position int [l] (-1: not credited), r float [l].
     """
     m, n = similarity.shape
-    position = np.full(n, -1, dtype=np.int64)
-    for v in visiting_order(similarity, order, rng) if m else ():
-        low, high = 0, m
-        if monotone == "running_max":
-            low = position.max() + 1
-        elif monotone == "chain":
-            low = position[:v].max(initial=-1) + 1
-            later = position[v + 1 :]
-            high = later[later >= 0].min(initial=m)
-        column = similarity[low:high, v]
-        passing = np.flatnonzero(column >= theta)
-        if len(passing):
-            position[v] = low + (passing[0] if pick == "earliest" else passing[column[passing].argmax()])
+    layout = Layout(np.array([m]), np.array([n]))
+    rule = SimpleNamespace(theta=theta, order=order, monotone=monotone, pick=pick)
+    position = Matching(layout, Known(similarity.T.ravel()), rule).run(np.array([0]), lambda _: rng)[0]
     credited = np.flatnonzero(position >= 0)
     credit = np.zeros(n)
-    credit[credited] = np.maximum(0.0, similarity[position[credited], credited] - lam) / (1.0 - lam)
+    credit[credited] = recovered(similarity[position[credited], credited], lam)
     return position, credit
+
+
+def recovered(similarity: np.ndarray, lam: float) -> np.ndarray:
+    """r = max(0, M - lam) / (1 - lam)."""
+    return np.maximum(0.0, similarity - lam) / (1.0 - lam)
 
 
 @dataclass(frozen=True)
@@ -154,8 +129,7 @@ class SCPO(Shaper):
         "credited_in_singletons": "share of matched steps alone at their exact anchor: no effect",
         "reference_length": "steps of the reference, mean over failed trajectories that have one",
         "groups_without_success": "share of groups without a success (nothing to learn from)",
-        "scored_pairs": "step pairs compared, before removing equal ones",
-        "unique_pairs": "text pairs sent to the scorer",
+        **PAIR_METRICS,
     }
     columns_doc = {
         "sibling": "trajectory whose step gave the credit, -1 without",
@@ -178,45 +152,53 @@ class SCPO(Shaper):
 
     def shape(self, table: StepTable, signals: Signals, context: Context) -> Shaped:
         require_returns(signals, "scpo")
-        kept = self._kept(table)
-        families = list(self._families(table, kept, context))
+        families = list(self.families(table, context))
         pairs = [(reference, failed) for references, failed in families for reference in references]
-        scores = PairScores.of(pairs, context.services["pair_scorer"], self.symmetrize)
+        scores = PairScores(pairs, context.services["pair_scorer"], self.symmetrize)
+        chosen = scores.most_alike([len(references) for references, _ in families])
+        position = Matching(scores.layout, scores, self).run(
+            chosen, lambda k: context.rng("scpo/order/" + "\n".join(pairs[k][1].texts))
+        )
+        columns = self._columns(table, [pairs[k] for k in chosen], chosen, position, scores)
+        metrics = self._metrics(table, columns, [pairs[k] for k in chosen]) | scores.metrics()
+        bonus = columns["bonus"]
+        lone = signals.lone_credit + bonus if self.singleton_credit == "raw" else None
+        return Shaped(returns=signals.returns + bonus, lone_credit=lone, metrics=metrics, columns=columns)
+
+    def _columns(
+        self,
+        table: StepTable,
+        pairs: Sequence[tuple[Sibling, Sibling]],
+        matrices: np.ndarray,
+        position: np.ndarray,
+        scores: PairScores,
+    ) -> dict[str, np.ndarray]:
+        """What `columns_doc` lists; row k of `pairs` was allocated in matrix `matrices[k]` of `scores`."""
         columns = {
             "sibling": np.full(len(table), -1),
             "sibling_t": np.full(len(table), -1),
             "similarity": np.zeros(len(table)),
             "credit": np.zeros(len(table)),
+            "bonus": np.zeros(len(table)),
         }
-        bonus = np.zeros(len(table))
-        chosen = []
-        for references, failed in families:
-            reference = max(references, key=lambda r, f=failed: scores.affinity(r, f))
-            chosen.append(reference)
-            matrix = scores.matrix(reference, failed)
-            rng = context.rng("scpo/order/" + "\n".join(failed.texts)) if self.order == "random" else None
-            position, credit = allocate(
-                matrix,
-                self.theta,
-                self.lam,
-                order=self.order,
-                monotone=self.monotone,
-                pick=self.pick,
-                rng=rng,
-            )
-            hit = np.flatnonzero(position >= 0)
-            rows, matched = failed.rows[hit], reference.rows[position[hit]]
-            columns["sibling"][rows] = table.trajectory[matched]
-            columns["sibling_t"][rows] = table.t[matched]
-            columns["similarity"][rows] = matrix[position[hit], hit]
-            columns["credit"][rows] = credit[hit]
-            unit = table.outcome[matched] if self.alpha_unit == "success_reward" else 1.0
-            bonus[rows] = self.alpha * unit * credit[hit]
-        columns["bonus"] = bonus
-        metrics = self._metrics(table, columns, chosen, [f for _, f in families])
-        metrics |= {"scored_pairs": float(scores.compared), "unique_pairs": float(scores.unique)}
-        lone = signals.lone_credit + bonus if self.singleton_credit == "raw" else None
-        return Shaped(returns=signals.returns + bonus, lone_credit=lone, metrics=metrics, columns=columns)
+        f, v = scores.layout.columns(matrices)
+        if not len(f):
+            return columns
+        j = position[f, v]
+        hit = j >= 0
+        f, v, j = f[hit], v[hit], j[hit]
+        rows = np.concatenate([failed.rows for _, failed in pairs])[hit]
+        first = np.zeros(len(scores.layout.heights), dtype=np.int64)
+        first[matrices] = np.cumsum([0] + [len(reference.rows) for reference, _ in pairs])[:-1]
+        matched = np.concatenate([reference.rows for reference, _ in pairs])[first[f] + j]
+        similarity = scores.read(scores.layout.entries(f, v, j, j + 1))
+        columns["sibling"][rows] = table.trajectory[matched]
+        columns["sibling_t"][rows] = table.t[matched]
+        columns["similarity"][rows] = similarity
+        columns["credit"][rows] = recovered(similarity, self.lam)
+        unit = table.outcome[matched] if self.alpha_unit == "success_reward" else 1.0
+        columns["bonus"][rows] = self.alpha * unit * columns["credit"][rows]
+        return columns
 
     def _kept(self, table: StepTable) -> np.ndarray:
         """bool [N]: rows that take part in matching."""
@@ -229,24 +211,23 @@ class SCPO(Shaper):
                 kept[row] &= self.noop_text not in table.observation[row]
         return kept
 
-    def _families(
-        self, table: StepTable, kept: np.ndarray, context: Context
-    ) -> Iterator[tuple[Sequence[Sibling], Sibling]]:
+    def families(self, table: StepTable, context: Context) -> Iterator[tuple[Sequence[Sibling], Sibling]]:
         """Every failed trajectory that has a successful sibling, with the candidates for its reference."""
+        kept, texts = self._kept(table), step_texts(table, self)
         start = table.trajectory_start
         group = table.group_index[start[:-1]]
         for members in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
             won = table.success[start[:-1]][members]
             if won.all() or not won.any():
                 continue
-            siblings = [Sibling.of(table, np.arange(start[k], start[k + 1]), kept, self) for k in members]
+            siblings = [Sibling.of(np.arange(start[k], start[k + 1]), kept, texts, self) for k in members]
             successes = [s for s, ok in zip(siblings, won, strict=True) if ok]
             references = rank_references(successes, self.ref_select, context)
             yield from ((references, s) for s, ok in zip(siblings, won, strict=True) if not ok)
 
     @staticmethod
     def _metrics(
-        table: StepTable, columns: dict[str, np.ndarray], references: list[Sibling], failures: list[Sibling]
+        table: StepTable, columns: dict[str, np.ndarray], pairs: Sequence[tuple[Sibling, Sibling]]
     ) -> dict[str, float]:
         if not len(table):
             return {}
@@ -256,9 +237,9 @@ class SCPO(Shaper):
         total = max(int(matched.sum()), 1)
         with_success = np.unique(table.group_index[table.success])
         return {
-            "credited_fraction": float(matched.sum() / max(sum(f.length for f in failures), 1)),
+            "credited_fraction": float(matched.sum() / max(sum(failed.length for _, failed in pairs), 1)),
             "credit_mean": float(columns["credit"].sum() / total),
             "credited_in_singletons": float((matched & alone).sum() / total),
-            "reference_length": float(np.mean([r.length for r in references])) if references else 0.0,
+            "reference_length": float(np.mean([r.length for r, _ in pairs])) if pairs else 0.0,
             "groups_without_success": 1.0 - len(with_success) / (int(table.group_index.max()) + 1),
         }

@@ -16,6 +16,11 @@ class Scorer:
     0.22).
     """
 
+    @staticmethod
+    def canonical(text: str) -> str:
+        """The words: the ratio is 1 if and only if they are the same."""
+        return " ".join(text.lower().split())
+
     def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """float [len(pairs)] in [0, 1]; two texts without words score 1."""
         result = np.zeros(len(pairs))
