@@ -5,29 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
+from tests.credit.paths import groups, path, table_of
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)
-
-moves = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["go", "look"])), min_size=1, max_size=5)
-groups = st.lists(st.lists(st.tuples(st.booleans(), moves), min_size=1, max_size=4), min_size=1, max_size=3)
-
-
-def table_of(groups):
-    rows, k = [], 0
-    for group, trajectories in enumerate(groups):
-        for success, path in trajectories:
-            for t, (place, action) in enumerate(path):
-                reward = 10.0 * success * (t == len(path) - 1)
-                rows.append((group, k, t, reward, 10.0 * success, success, place, action))
-            k += 1
-    names = ("group", "trajectory", "t", "reward", "outcome", "success", "anchor", "action")
-    return StepTable(**dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-
-
-def path(text):
-    return [tuple(word.split(":")) for word in text.split()]
 
 
 def rtmc(gamma=1.0, **options):
