@@ -98,6 +98,35 @@ def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's fold
     work(run)
 
 
+@app.command(
+    epilog="Examples: [bold]run.py replay runs/ID --credit scpo,gigpo[/] · "
+    "[bold]run.py replay runs/ID --credit scpo --update 5-12 credit.scpo.theta=0.8[/] · "
+    "[bold]run.py replay --from FILE.parquet --credit gigpo[/]",
+)
+def replay(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run's folder.")] = None,
+    overrides: Overrides = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Trajectories made elsewhere (docs/replay.md)."),
+    ] = None,
+    credit: Annotated[
+        str | None, typer.Option(metavar="NAME,…", help="Methods (default: the run's own).")
+    ] = None,
+    update: Annotated[
+        str | None, typer.Option(metavar="N[-M]", help="Only these updates (default: all recorded).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the results (default: RUN/replay).")
+    ] = None,
+    show: Annotated[int, typer.Option(min=1, help="Trajectories on the page, the most disputed ones.")] = 200,
+) -> None:
+    """Compare credit methods on recorded trajectories, step by step, without a model."""
+    from commands.replay import run as work
+
+    work(*_arguments(run, overrides), file=file, credit=credit, update=update, out=out, show=show)
+
+
 @app.command(epilog="Example: [bold]python run.py show alfworld_cpu credit=gigpo credit.gigpo.omega=0.5[/]")
 def show(
     experiment: Experiment,
@@ -221,6 +250,54 @@ def data_alfworld(
         alfworld.inspect(data, split=split, show=show)
     else:
         raise typer.BadParameter("say --generate (to make games) or --data PATH (to look at some)")
+
+
+@data_app.command(
+    "webshop",
+    epilog="Examples: [bold]run.py data webshop --generate --out data/webshop[/] · "
+    "[bold]run.py data webshop --products items_shuffle.json --attributes items_ins_v2.json "
+    "--human items_human_ins.json --out data/published[/] · "
+    "[bold]run.py data webshop --data data/webshop --show 'red dress'[/]",
+)
+def data_webshop(
+    generate: Annotated[bool, typer.Option("--generate", help="Make a shop of --n products.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")] = Path("data/webshop"),
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of products to make.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same shop.")] = 0,
+    products: Annotated[
+        Path | None, typer.Option(help="Import this items_shuffle*.json (each file may be packed: .gz).")
+    ] = None,
+    attributes: Annotated[Path | None, typer.Option(help="… with this items_ins*.json.")] = None,
+    human: Annotated[Path | None, typer.Option(help="… and this items_human_ins.json.")] = None,
+    nouns: Annotated[
+        Path | None, typer.Option(help="… and nouns found before (default: found now, with spaCy).")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Import only the first records.")] = None,
+    skip_malformed: Annotated[
+        bool, typer.Option("--skip-malformed", help="Leave malformed products out instead of failing.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="Look into this folder.")] = None,
+    show: Annotated[str | None, typer.Option(help="Print this product, or search for these words.")] = None,
+) -> None:
+    """Generate a shop, or import the published files, into a folder workers share; or look into one."""
+    from commands import webshop
+
+    if [generate, products is not None, data is not None].count(True) != 1:
+        raise typer.BadParameter("say one of --generate, --products FILE (import), --data FOLDER (look)")
+    if generate:
+        webshop.generate(out, n=n, seed=seed)
+    elif products is not None:
+        webshop.import_files(
+            out,
+            products=products,
+            attributes=attributes,
+            human=human,
+            nouns=nouns,
+            limit=limit,
+            skip_malformed=skip_malformed,
+        )
+    else:
+        webshop.inspect(data, show=show)
 
 
 @play_app.command("alfworld")

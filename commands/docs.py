@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from commands import docs_credit
 from commands.build import stage_docs
 from configs.check import is_section
 from configs.load import experiments
@@ -27,7 +28,11 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
-    return {"metrics.md": _metrics(), "options.md": _options()}
+    return {
+        "credit.md": f"# Credit\n{_NOTE}{docs_credit.render()}",
+        "metrics.md": _metrics(),
+        "options.md": _options(),
+    }
 
 
 def _metrics() -> str:

@@ -1,0 +1,152 @@
+"""docs/credit.md: every credit method and stage, written from the method files and the stages' docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+
+from configs.merge import CONFIGS, methods
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage
+from credit.pipeline import Pipeline
+from credit.registry import stages
+
+KINDS = {
+    Filter: "filter",
+    Shaper: "shaper",
+    Estimator: "estimator",
+    Reweighter: "reweighter",
+    AuxLoss: "loss",
+}
+COST = {
+    "logp_sampled": "",
+    "entropy": "a forward pass over the update's tokens",
+    "logp_ref": "a forward pass of the reference",
+    "logp_peer": "a forward pass with a sibling's text in the context",
+    "logp_hindsight": "a forward pass with the outcome in the context",
+    "pair_scorer": "a similarity for each pair of different step texts",
+    "continuations": "rollouts from the middle of trajectories",
+}
+"""What measuring a token column or providing a service takes, an update; "" if nothing."""
+
+_ABOUT = """\
+A method is a list of stages: filters choose groups, shapers change returns, one estimator compares rows and
+makes the advantage, reweighters change it, losses stand beside the policy loss. Every stage is linear in the
+rows unless it says otherwise; what it needs besides the step table, and what that costs, is in the tables.
+Stages are chosen and set as in [options](options.md); [replay](replay.md) compares methods on a recording.
+"""
+
+
+def render() -> str:
+    """Returns the page after its title."""
+    found = {
+        name: (_comment(name), Pipeline.from_yaml(CONFIGS / "credit" / f"{name}.yaml")) for name in methods()
+    }
+    overview = [_method_row(name, comment, pipeline) for name, (comment, pipeline) in found.items()]
+    parts = [
+        _ABOUT,
+        "## Methods\n",
+        _table(("method", "stages", "needs", "cost of that", "source"), overview),
+        *(f"### `{name}`\n\n{_prose(comment)}\n" for name, (comment, _) in found.items()),
+        "## Stages\n",
+        _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in stages().items()]),
+        *(_section(name, stage) for name, stage in stages().items()),
+    ]
+    return "\n".join(parts)
+
+
+def _method_row(name: str, comment: str, pipeline: Pipeline) -> tuple[str, ...]:
+    chain = " → ".join(_link(stage.name()) for stage in pipeline.stages)
+    needs = [*sorted(pipeline.requires), *sorted(pipeline.token_columns)]
+    costs = [COST.get(need, f"that of `{need}`") for need in needs]
+    costs += [f"up to {stage.max_batches} rollouts an update" for stage in pipeline.filters]
+    cost = "; ".join(dict.fromkeys(filter(None, costs)))
+    return f"[`{name}`](#{name})", chain, _codes(needs), cost or "none", _sources(comment)
+
+
+def _stage_row(name: str, stage: type[Stage]) -> tuple[str, ...]:
+    text = _docstring(stage)
+    return _link(name), _kind(stage), _code(_equation(text)), _sources(text)
+
+
+def _section(name: str, stage: type[Stage]) -> str:
+    default = stage()
+    needs = _codes([*sorted(default.requires), *sorted(default.token_columns)])
+    facts = f"{_kind(stage).capitalize()}. Needs: {needs}. [Options](options.md#credit-stage-{name})."
+    parts = [f"### Stage `{name}`", facts, "\n\n".join(_blocks(_docstring(stage)))]
+    if stage.columns_doc:
+        parts.append(
+            "Columns:\n" + "\n".join(f"- `{key}`: {_prose(doc)}" for key, doc in stage.columns_doc.items())
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _comment(method: str) -> str:
+    """The comment a method file begins with."""
+    lines = (CONFIGS / "credit" / f"{method}.yaml").read_text(encoding="utf-8").splitlines()
+    first = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return " ".join(line.removeprefix("#").strip() for line in lines[:first])
+
+
+def _docstring(stage: type[Stage]) -> str:
+    return inspect.cleandoc(stage.__doc__ or "")
+
+
+def _equation(text: str) -> str:
+    """The first paragraph, on one line."""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _kind(stage: type[Stage]) -> str:
+    return next(word for kind, word in KINDS.items() if issubclass(stage, kind))
+
+
+def _sources(text: str) -> str:
+    ids = dict.fromkeys(re.findall(r"arXiv\s+(\d{4}\.\d{4,5})", text))
+    return ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in ids) or "–"
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """The paragraphs; what is indented (equations, lists of options) as it stands."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines: list[str] = []
+        for line in [*paragraph.splitlines(), None]:
+            indented = line is not None and line.startswith("    ")
+            if lines and (line is None or indented != lines[0].startswith("    ")):
+                yield _block(lines)
+                lines = []
+            if line is not None:
+                lines.append(line)
+
+
+def _block(lines: list[str]) -> str:
+    if lines[0].startswith("    "):
+        return "```text\n" + inspect.cleandoc("\n".join(["", *lines])) + "\n```"
+    return _prose("\n".join(lines))
+
+
+def _prose(text: str) -> str:
+    """Text in which only code spans are markdown."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else re.sub(r"([<*~|\[\]])", r"\\\1", p) for p in parts)
+
+
+def _code(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
+
+
+def _link(stage: str) -> str:
+    return f"[`{stage}`](#stage-{stage})"
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [
+        header,
+        ("---",) * len(header),
+        *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -1,0 +1,261 @@
+"""`run.py replay`: any credit methods on recorded trajectories, without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.status import Status
+
+from commands import build
+from configs.check import validate
+from configs.load import Loaded, read_config
+from configs.merge import COMMAND_LINE, Merged
+from configs.schema import Config
+from configs.text import ConfigError, read_yaml, suggest
+from credit.pipeline import Pipeline
+from eval.replay import Replayed, replay
+from eval.replay_file import TrajectoryFile
+from eval.replay_input import RUN_TOKENS, Method, Recorded, read_run, run_files
+from eval.replay_page import write_page
+from eval.result import EvalError
+
+SERVICES = frozenset({"pair_scorer"})
+"""Services that need neither a model nor an environment."""
+SECTIONS = ("credit", "scorer", "seed")
+"""Options that a replay looks at."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recording, opened.
+
+    Attributes:
+        title: What to call it.
+        where: The file or folder, for messages.
+        tokens: Token columns it has.
+        folder: Where results go if not told.
+        config: Of the run; None for a file made elsewhere.
+        said: Stage to the options that the run's experiment (or its command line) set.
+    """
+
+    title: str
+    where: Path
+    tokens: frozenset[str]
+    folder: Path
+    config: Config | None = None
+    said: Mapping[str, Mapping[str, Any]] | None = None
+
+
+def run(
+    run_dir: str | None,
+    overrides: Sequence[str],
+    *,
+    file: Path | None,
+    credit: str | None,
+    update: str | None,
+    out: Path | None,
+    show: int,
+) -> None:
+    """Replays a run or a file; writes replay.parquet and replay.html and says where they are."""
+    if (run_dir is None) == (file is None):
+        raise ConfigError("replay either a run (`run.py replay runs/ID`) or a file (`--from FILE.parquet`)")
+    updates = _updates(update)
+    opened = None if file is None else TrajectoryFile(file)
+    source = _file_source(opened) if opened else _run_source(Path(run_dir or ""))
+    seed, methods = _methods(source, _names(credit, source), _tree(overrides))
+    recording = _read(opened, source, updates, methods)
+
+    folder = out or source.folder
+    with build.console().status("replaying") as status:
+        watched = _watched(recording, status)
+        replayed = replay(watched, methods, folder / "replay.parquet", seed=seed, most=show)
+    own = source.config.credit.name if source.config else ""
+    notes = _notes(replayed, opened)
+    page = folder / "replay.html"
+    write_page(page, replayed, methods, title=source.title, own=own, notes=notes)
+    for line in (*notes, *_summary(replayed, own)):
+        print(line)
+    print(f"wrote {replayed.table} and {page}")
+
+
+def _file_source(file: TrajectoryFile) -> Source:
+    return Source(file.path.name, file.path, file.tokens, Path("runs") / f"replay-{file.path.stem}")
+
+
+def _run_source(run_dir: Path) -> Source:
+    config = read_config(run_dir / "config.json")
+    return Source(
+        run_dir.resolve().name, run_dir, RUN_TOKENS, run_dir / "replay", config, _said(run_dir, config)
+    )
+
+
+def _said(run_dir: Path, config: Config) -> dict[str, dict[str, Any]]:
+    """Options that do not come from the method's own file, or all if that was not recorded.
+
+    They hold for the stages of other methods too, as when training with another method.
+    """
+    path = run_dir / "sources.json"
+    sources = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def counts(stage: str, key: str) -> bool:
+        label = "" if sources is None else sources.get(f"credit.stages.{stage}.{key}", "credit/")
+        return not label.startswith("credit/")
+
+    return {
+        stage: {key: value for key, value in options.items() if counts(stage, key)}
+        for stage, options in config.credit.stages.items()
+    }
+
+
+def _names(credit: str | None, source: Source) -> list[str]:
+    names = [name.strip() for name in (credit or "").split(",") if name.strip()]
+    if names:
+        return names
+    if source.config is None:
+        raise ConfigError("say which methods: --credit scpo,gigpo")
+    return [source.config.credit.name]
+
+
+def _updates(text: str | None) -> range | None:
+    """`N` or `N-M`."""
+    if text is None:
+        return None
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+        raise ConfigError(f"cannot read --update {text!r}: write one update (7) or a span (5-12)")
+    return range(int(first), int(last or first) + 1)
+
+
+def _tree(overrides: Sequence[str]) -> dict[str, Any]:
+    """The overrides as a tree; only sections that a replay looks at."""
+    tree: dict[str, Any] = {}
+    for item in overrides:
+        path, equals, text = item.partition("=")
+        keys = path.split(".")
+        if not equals or not all(keys) or (keys[0] == "credit" and len(keys) != 3):
+            raise ConfigError(
+                f"cannot read the override {item!r}: write credit.STAGE.option=value, for example "
+                "credit.scpo.theta=0.8; methods are named by --credit"
+            )
+        if keys[0] not in SECTIONS:
+            raise ConfigError(
+                f"the override {item!r} means nothing to a replay{suggest(keys[0], SECTIONS)} "
+                f"It looks at {', '.join(SECTIONS)} only."
+            )
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+        node[keys[-1]] = read_yaml(text, f"the override {item!r}")
+    return tree
+
+
+def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> tuple[int, list[Method]]:
+    """The seed, and the methods as the run's experiment would set them, with the overrides over it."""
+    loaded = [_loaded(source, name, tree) for name in names]
+    stages = {stage for one in loaded for stage in one.config.credit.stages}
+    for stage in tree.get("credit", {}):
+        if stage not in stages:
+            raise ConfigError(
+                f"the override credit.{stage}: none of {', '.join(names)} has this stage"
+                f"{suggest(stage, stages, prefix='credit.')} Their stages: {', '.join(sorted(stages))}."
+            )
+    methods: list[Method] = []
+    services: dict[str, Any] = {}  # a scorer may hold a model: one for all
+    for one in loaded:
+        pipeline = build.credit_pipeline(one)
+        _refuse(pipeline, source)
+        if pipeline.name in [method.name for method in methods]:
+            raise ConfigError(f"--credit names the method {pipeline.name!r} twice; name it once")
+        if pipeline.requires - set(services):
+            services |= build.services(one.config, pipeline)
+        methods.append(Method(pipeline.name, pipeline, services, one.config.credit.stages))
+    return loaded[0].config.seed, methods
+
+
+def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
+    """One method's configuration: the run's own as it was, another one as its file and the run say."""
+    merged = Merged()
+    if source.config is not None:
+        merged.add(source.config.model_dump(mode="json"), str(source.where / "config.json"))
+    if source.config is None or name != source.config.credit.name:
+        merged.add({"credit": {"method": name}}, "--credit")
+    for layer, label in (({"credit": source.said or {}}, str(source.where)), (tree, COMMAND_LINE)):
+        stages = merged.values["credit"]["stages"]
+        credit = {stage: options for stage, options in layer.get("credit", {}).items() if stage in stages}
+        merged.add({**layer, "credit": credit}, label)
+    return Loaded(validate(merged.values, merged.sources), merged.sources)
+
+
+def _refuse(pipeline: Pipeline, source: Source) -> None:
+    """Raises a ConfigError naming what a method needs and this recording cannot give."""
+    for stage in pipeline.stages:
+        for column in sorted(stage.token_columns - source.tokens):
+            raise ConfigError(
+                f"credit method {pipeline.name!r}: stage {stage.name()} reads the token column {column!r}; "
+                f"{source.where} has {_list(source.tokens)}. Leave the method out, or bring the numbers "
+                f"in a column `tokens.{column}` of a file (--from, see docs/replay.md)"
+            )
+        for service in sorted(stage.requires - SERVICES):
+            raise ConfigError(
+                f"credit method {pipeline.name!r}: stage {stage.name()} needs {service!r}, which takes a "
+                "model or an environment and no recording can give; leave the method out"
+            )
+
+
+def _read(
+    file: TrajectoryFile | None, source: Source, updates: range | None, methods: Sequence[Method]
+) -> Iterator[Recorded]:
+    if file is None:
+        tokens = any(method.pipeline.token_columns for method in methods)
+        return read_run(run_files(source.where, updates), tokens=tokens)
+    known = file.updates()
+    if updates is not None and not any(number in updates for number in known):
+        raise EvalError(f"{file.path} has none of the updates asked for; it has {_list(map(str, known))}")
+    return file.read(updates)
+
+
+def _watched(recording: Iterable[Recorded], status: Status) -> Iterator[Recorded]:
+    """The recording, telling which update is under way."""
+    for recorded in recording:
+        status.update(f"update {recorded.update}: {len(recorded.table)} steps")
+        yield recorded
+
+
+def _notes(replayed: Replayed, file: TrajectoryFile | None) -> list[str]:
+    """What a reader must know before believing the figures."""
+    notes = []
+    if file and file.ignored:
+        columns = ", ".join(f"{name!r}{hint.rstrip(';')}" for name, hint in file.ignored.items())
+        notes.append(f"Columns that mean nothing here and were not read: {columns}.")
+    if replayed.broken_state:
+        notes.append(
+            f"{', '.join(replayed.broken_state)}: carries a state from update to update and did not see "
+            "all of them from the first, so its advantages are not those of training."
+        )
+    return notes
+
+
+def _summary(replayed: Replayed, own: str) -> Iterator[str]:
+    names = ", ".join(tally.name for tally in replayed.agreement.methods)
+    yield (
+        f"{names} on {replayed.steps} steps of {replayed.trajectories} trajectories "
+        f"in {len(replayed.updates)} updates"
+    )
+    for tally in replayed.agreement.methods:
+        if tally.name == own and tally.unlike is not None:
+            unlike = (
+                f"{tally.unlike} steps differ from the recorded advantages, by {tally.unlike_by:.3g} at most"
+            )
+            yield f"{own}: {unlike if tally.unlike else 'exactly the recorded advantages'}"
+    for pair in replayed.agreement.pairs:
+        rank = "none" if pair.rank_correlation is None else f"{pair.rank_correlation:.2f}"
+        opposite = f"opposite signs in {100 * pair.opposite / pair.steps:.1f} % of steps"
+        yield f"{pair.first} and {pair.second}: {opposite}, rank correlation {rank}"
+
+
+def _list(names: Collection[str] | Iterator[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

@@ -1,0 +1,528 @@
+"""Replay: measures of disagreement, the file's schema and its refusals, the result and the page."""
+
+import math
+import random
+import re
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import spearmanr
+
+from credit.base import Estimated, Reweighter
+from credit.pipeline import Pipeline
+from credit.scorer import make_scorer
+from credit.table import StepTable
+from eval.replay import replay
+from eval.replay_file import SCHEMA, TrajectoryFile
+from eval.replay_input import Facts, Method, read_run, run_files
+from eval.replay_page import write_page
+from eval.replay_rank import Agreement, sign_distance, spread
+from eval.result import EvalError
+from tests.eval.test_report import BROWSER, Page, browse
+
+ROOT = Path(__file__).resolve().parents[2]
+GRPO = {"returns": {}, "grpo": {}}
+GIGPO = {"returns": {}, "gigpo": {}}
+
+
+def method(name, stages, **services):
+    return Method(name, Pipeline.from_config(stages, name), services, stages)
+
+
+# --- measures ----------------------------------------------------------------------------------------------
+
+
+def test_sign_distance_by_hand():
+    advantages = np.array(
+        [[1.0, 1.0, 0.0, 0.0, -2.0], [2.0, -1.0, 1.0, 0.0, -1.0], [3.0, -1.0, -1.0, 0.0, 0.0]]
+    )
+    # pairs of three methods: equal; + against two -; 0 + -: 1/2 + 1 + 1/2; all 0; two - and a 0: 1/2 twice
+    assert sign_distance(advantages).tolist() == pytest.approx([0, 2 / 3, 2 / 3, 0, 1 / 3])
+    assert sign_distance(advantages[:1]).tolist() == [0] * 5
+
+
+def test_spread_is_in_units_of_each_method():
+    advantages = np.array([[1.0, -1.0, 0.0], [10.0, 10.0, 0.0]])
+    rms = np.sqrt([2 / 3, 200 / 3])
+    expected = [abs(1 / rms[0] - 10 / rms[1]), 1 / rms[0] + 10 / rms[1], 0]
+    assert spread(advantages).tolist() == pytest.approx(expected)
+    assert spread(1000 * advantages[:1]).tolist() == pytest.approx((np.abs(advantages[0]) / rms[0]).tolist())
+    assert spread(np.zeros((2, 3))).tolist() == [0, 0, 0]
+    assert spread(np.zeros((2, 0))).shape == (0,)
+
+
+def test_agreement_adds_up_over_updates():
+    rng = np.random.default_rng(0)
+    updates = [np.round(rng.normal(size=(2, n)), 1) for n in (30, 50)]
+    agreement = Agreement(["a", "b"])
+    for advantages in updates:
+        agreement.add(advantages, advantages[0])
+    (pair,) = agreement.pairs
+    both = np.concatenate(updates, axis=1)
+    assert (pair.first, pair.second, pair.steps) == ("a", "b", 80)
+    assert pair.opposite == int((both[0] * both[1] < 0).sum())
+    expected = sum(spearmanr(*advantages).statistic * advantages.shape[1] for advantages in updates) / 80
+    assert pair.rank_correlation == pytest.approx(expected)
+    first, second = agreement.methods
+    assert (first.unlike, second.unlike) == (0, int((both[0] != both[1]).sum()))
+    assert second.unlike_by == pytest.approx(np.abs(both[0] - both[1]).max())
+    assert first.mean == pytest.approx(np.abs(both[0]).mean())
+
+
+def test_a_constant_method_has_no_rank_correlation():
+    agreement = Agreement(["a", "b"])
+    agreement.add(np.array([[0.0, 0.0], [1.0, -1.0]]), None)
+    assert agreement.pairs[0].rank_correlation is None
+    assert agreement.pairs[0].one_silent == 2
+    assert agreement.methods[0].unlike is None
+
+
+# --- a file made elsewhere ---------------------------------------------------------------------------------
+
+
+def made(update=1, group="g", trajectories=(("win", 3), ("loss", 2)), **more):
+    """Rows of one group: each trajectory (name, steps) walks rooms 0, 1, …; a "win" is paid 10 at its end."""
+    return [
+        {
+            "update": update,
+            "group": group,
+            "trajectory": name,
+            "t": t,
+            "reward": 10.0 if "win" in name and t == steps - 1 else 0.0,
+            "success": "win" in name,
+            "anchor": f"room {t}",
+            "action": f"go {t}",
+            **more,
+        }
+        for name, steps in trajectories
+        for t in range(steps)
+    ]
+
+
+def written(tmp_path, rows, **options):
+    path = tmp_path / "made.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def test_a_file_is_the_table_it_spells(tmp_path):
+    rows = made()
+    (recorded,) = TrajectoryFile(written(tmp_path, rows)).read()
+    table = StepTable(
+        group=np.zeros(5, int),
+        trajectory=np.array([0, 0, 0, 1, 1]),
+        t=np.array([0, 1, 2, 0, 1]),
+        reward=np.array([0.0, 0, 10, 0, 0]),
+        outcome=np.array([10.0, 10, 10, 0, 0]),
+        success=np.array([True, True, True, False, False]),
+        anchor=[row["anchor"] for row in rows],
+        action=[row["action"] for row in rows],
+    )
+    for name in ("group", "trajectory", "t", "reward", "outcome", "success", "valid", "length", "anchor"):
+        assert getattr(recorded.table, name).tolist() == getattr(table, name).tolist(), name
+    assert recorded.table.next_anchor.tolist() == table.next_anchor.tolist()
+    assert recorded.table.observation.tolist() == table.anchor.tolist()
+    assert recorded.facts == {0: Facts("g", "win", 0), 1: Facts("g", "loss", 1)}
+    pipeline = Pipeline.from_config(GIGPO)
+    assert pipeline.run(recorded.table).advantage.tolist() == pipeline.run(table).advantage.tolist()
+
+
+def test_rows_of_an_update_may_lie_anywhere(tmp_path):
+    rows = made(update=2) + made(update=1, group="h", trajectories=(("win", 4), ("loss", 4)))
+    shuffled = random.Random(0).sample(rows, len(rows))
+    file = TrajectoryFile(written(tmp_path, shuffled, row_group_size=4))
+    assert file.updates() == [1, 2]
+    for update, recorded in zip((1, 2), file.read(), strict=True):
+        assert recorded.update == update
+        for i, row in enumerate(recorded.row.tolist()):
+            assert shuffled[row]["action"] == recorded.table.action[i]
+            assert shuffled[row]["update"] == update
+    assert [recorded.update for recorded in file.read(range(2, 9))] == [2]
+
+
+def test_optional_columns(tmp_path):
+    rows = made(trajectories=(("win", 2),))
+    extra = [
+        {
+            "next_anchor": "room 9",
+            "valid": False,
+            "outcome": 7,
+            "logp_sampled": [-1.0, -2.0],
+            "family": "far",
+        },
+        {"next_anchor": None, "valid": True, "outcome": 7, "logp_sampled": [], "family": None},
+    ]
+    rows = [
+        {**row, **more, "tokens.entropy": more["logp_sampled"]} for row, more in zip(rows, extra, strict=True)
+    ]
+    file = TrajectoryFile(written(tmp_path, rows))
+    assert file.tokens == {"logp_sampled", "entropy"}
+    (recorded,) = file.read()
+    table = recorded.table
+    assert [str(value) for value in table.next_anchor] == ["room 9", "TERMINAL"]
+    assert table.valid.tolist() == [False, True]
+    assert table.outcome.tolist() == [7, 7]
+    assert table.length.tolist() == [2, 0]
+    assert table.tokens["entropy"].tolist() == [-1, -2]
+    assert recorded.facts[0].family == "far"
+
+
+def changed(row, **values):
+    def change(rows):
+        rows[row].update(values)
+        return rows
+
+    return change
+
+
+def without(name):
+    return lambda rows: [{key: value for key, value in row.items() if key != name} for row in rows]
+
+
+def renamed(old, new):
+    return lambda rows: [{new if key == old else key: value for key, value in row.items()} for row in rows]
+
+
+# rows 0-4 are update 1 and rows 5-9 update 2: trajectories "win" (3 steps) and "loss" (2) in each
+REFUSED = {
+    "NaN reward": (changed(6, reward=math.nan), ["row 6", "reward", "nan"]),
+    "infinite reward": (changed(9, reward=math.inf), ["row 9", "inf"]),
+    "no reward": (changed(7, reward=None), ["row 7", "reward is missing"]),
+    "no observation": (changed(8, anchor=None), ["row 8", "anchor is missing"]),
+    "a step twice": (changed(7, t=1), ["row 6, 7", "'win'", "step 1 appears twice"]),
+    "a gap": (changed(7, t=3), ["row 7", "'win'", "step 2 is missing"]),
+    "no beginning": (changed(8, t=2), ["'loss'", "step 0 is missing", "row 9"]),
+    "a negative step": (changed(8, t=-1), ["row 8", "'loss'", "step -1"]),
+    "two groups": (changed(9, group="other"), ["row 8, 9", "'loss'", "two groups", "'g'", "'other'"]),
+    "two outcomes": (changed(9, success=True), ["row 8, 9", "'loss'", "success", "False", "True"]),
+    "missing column": (without("reward"), ["no column 'reward'"]),
+    "misspelt column": (renamed("success", "succes"), ["no column 'success'", "did you mean 'succes'?"]),
+    "neither anchor nor observation": (without("anchor"), ["'anchor'", "'observation'"]),
+    "text for numbers": (
+        lambda rows: [{**row, "reward": "1"} for row in rows],
+        ["'reward'", "string", "number"],
+    ),
+    "numbers for truth": (
+        lambda rows: [{**row, "success": 1} for row in rows],
+        ["'success'", "int64", "truth"],
+    ),
+    "no update": (changed(4, update=None), ["row 4", "update is missing"]),
+    "unequal token lists": (
+        lambda rows: [
+            {**row, "logp_sampled": [-1.0], "tokens.entropy": [0.5] * (1 + (i == 6))}
+            for i, row in enumerate(rows)
+        ],
+        ["row 6", "1 numbers in 'logp_sampled'", "2 by 'tokens.entropy'"],
+    ),
+    "wrong length": (
+        lambda rows: [{**row, "logp_sampled": [-1.0], "length": 1 + (i == 3)} for i, row in enumerate(rows)],
+        ["row 3", "1 numbers in 'logp_sampled'", "2 by 'length'"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "parts"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_broken_rule_is_refused_with_its_row(tmp_path, change, parts):
+    path = written(tmp_path, change(made(1) + made(2)))
+    with pytest.raises(EvalError) as caught:
+        list(TrajectoryFile(path).read())
+    for part in (str(path), *parts):
+        assert part in str(caught.value)
+
+
+def test_a_row_is_the_files_whatever_the_order(tmp_path):
+    rows = made(2) + made(1)
+    rows[1]["reward"] = math.nan
+    with pytest.raises(EvalError, match="row 1 is nan"):
+        list(TrajectoryFile(written(tmp_path, rows)).read())
+
+
+def test_what_is_no_parquet_file(tmp_path):
+    with pytest.raises(EvalError, match=r"no file .*docs/replay\.md"):
+        TrajectoryFile(tmp_path / "none.parquet")
+    (tmp_path / "made.parquet").write_text("group,trajectory\n")
+    with pytest.raises(EvalError, match="no parquet file"):
+        TrajectoryFile(tmp_path / "made.parquet")
+
+
+def test_unknown_columns_are_named_with_what_they_may_mean(tmp_path):
+    file = TrajectoryFile(written(tmp_path, made(vaild=True, colour="red")))
+    assert "did you mean 'valid'" in file.ignored["vaild"]
+    assert set(file.ignored) == {"vaild", "colour"}
+
+
+def test_the_documents_list_every_column():
+    text = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    for name, column in SCHEMA.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        assert column.doc in line
+        assert ("required" in line) == column.needed
+        assert ("or null" in line) == column.nulls
+
+
+def test_the_documents_example_is_a_valid_file(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "replay.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/replay.md", "exec"), {})
+    (recorded,) = TrajectoryFile(tmp_path / "made.parquet").read()
+    assert len(recorded.table) == 3
+
+
+# --- a run, the result and the page ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def replayed(finished_run, tmp_path_factory):
+    """SCPO (as in the run), GiGPO and GRPO over the toy run."""
+    folder = tmp_path_factory.mktemp("replay")
+    scpo = finished_run.loaded.config.credit.stages
+    methods = [
+        method("scpo", scpo, pair_scorer=make_scorer("lexical")),
+        method("gigpo", {"returns": scpo["returns"], "gigpo": scpo["gigpo"]}),
+        method("grpo", GRPO),
+    ]
+    result = replay(
+        read_run(run_files(finished_run.path), tokens=True), methods, folder / "replay.parquet", most=10
+    )
+    write_page(folder / "replay.html", result, methods, title="toy", own="scpo", notes=["Mind <this>."])
+    return folder, result, methods
+
+
+def test_the_runs_own_method_gives_exactly_the_recorded_advantages(replayed):
+    folder, result, _ = replayed
+    table = pq.read_table(folder / "replay.parquet").to_pydict()
+    assert any(table["advantage.recorded"])
+    assert table["advantage.scpo"] == table["advantage.recorded"]
+    assert result.agreement.methods[0].unlike == 0
+    assert table["advantage.grpo"] != table["advantage.recorded"]
+
+
+def test_every_step_of_the_run_is_in_the_table_with_the_methods_columns(replayed, finished_run):
+    folder, result, _ = replayed
+    table = pq.read_table(folder / "replay.parquet")
+    recorded = [pq.read_table(path) for path in run_files(finished_run.path).values()]
+    assert table.num_rows == result.steps == sum(part.num_rows for part in recorded)
+    for name in ("update", "group", "trajectory", "index", "t", "action", "success", "family"):
+        assert table[name].to_pylist() == [value for part in recorded for value in part[name].to_pylist()], (
+            name
+        )
+    for name in ("scpo.scpo.similarity", "scpo.gigpo.step", "gigpo.gigpo.step", "return.grpo"):
+        assert name in table.schema.names
+    assert table["scpo.scpo.credit"].to_pylist() == [
+        v for p in recorded for v in p["scpo.credit"].to_pylist()
+    ]
+    assert pq.ParquetFile(folder / "replay.parquet").num_row_groups == 3
+    assert not list(folder.glob("*.partial"))
+
+
+def test_the_page_shows_the_most_disputed_trajectories_of_both_outcomes(replayed):
+    folder, result, _ = replayed
+    shown = result.shown
+    assert len(shown) == 10
+    assert [view.disagreement for view in shown] == sorted((v.disagreement for v in shown), reverse=True)
+    assert sum(view.success for view in shown) == 5
+    page = Page((folder / "replay.html").read_text(encoding="utf-8"))
+    assert f"10 of {result.trajectories} trajectories" in page.text
+    for part in ("scpo", "gigpo", "grpo", "exactly the recorded advantages", "Mind <this>.", "go right"):
+        assert part in page.text
+    assert page.text.count("✓ success") == page.text.count("✗ failure") == 5
+
+
+def test_a_matched_step_names_its_sibling(replayed, finished_run, tmp_path):
+    """As the run's own file has it, by trajectory number."""
+    _, _, methods = replayed
+    files = run_files(finished_run.path)
+    result = replay(read_run(files, tokens=False), methods, tmp_path / "replay.parquet", most=1000)
+    shown = {
+        (view.update, view.facts.group, view.facts.index, step.t): [
+            (m.method, m.index, m.t) for m in step.matches
+        ]
+        for view in result.shown
+        for step in view.steps
+    }
+    assert len(shown) == result.steps
+    for update, path in files.items():
+        rows = pq.read_table(path).to_pylist()
+        index = {row["trajectory"]: row["index"] for row in rows}
+        for row in rows:
+            matched = row["scpo.sibling_t"] >= 0
+            expected = [("scpo", index[row["scpo.sibling"]], row["scpo.sibling_t"])] if matched else []
+            assert shown[update, row["group"], row["index"], row["t"]] == expected
+    write_page(tmp_path / "replay.html", result, methods, title="toy")
+    text = Page((tmp_path / "replay.html").read_text(encoding="utf-8")).text
+    assert text.count("scpo: like step") == sum(map(len, shown.values())) > 0
+
+
+def test_the_page_needs_no_script_and_no_network(replayed):
+    html = (replayed[0] / "replay.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "script" not in page.tags
+    assert "url(http" not in html and "@import" not in html
+    assert "default-src 'none'" in html
+    assert "prefers-color-scheme: dark" in html and "max-width: 48rem" in html
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_the_same_replay_is_the_same_page(replayed, finished_run, tmp_path):
+    folder, _, methods = replayed
+    again = replay(
+        read_run(run_files(finished_run.path), tokens=True), methods, tmp_path / "replay.parquet", most=10
+    )
+    write_page(tmp_path / "replay.html", again, methods, title="toy", own="scpo", notes=["Mind <this>."])
+    assert (tmp_path / "replay.html").read_bytes() == (folder / "replay.html").read_bytes()
+
+
+def test_too_few_of_one_outcome_leave_room_for_the_other(tmp_path):
+    names = (("win", 3), *((f"loss {i}", 2) for i in range(5)))
+    recording = TrajectoryFile(written(tmp_path, made(trajectories=names))).read()
+    result = replay(recording, [method("gigpo", GIGPO)], tmp_path / "out.parquet", most=4)
+    assert sorted(view.facts.trajectory.partition(" ")[0] for view in result.shown) == [
+        "loss",
+        "loss",
+        "loss",
+        "win",
+    ]
+
+
+def test_one_method_alone(tmp_path):
+    recording = TrajectoryFile(written(tmp_path, made())).read()
+    methods = [method("grpo", GRPO)]
+    result = replay(recording, methods, tmp_path / "out.parquet")
+    assert result.agreement.pairs == []
+    write_page(tmp_path / "page.html", result, methods, title="made")
+    text = Page((tmp_path / "page.html").read_text(encoding="utf-8")).text
+    assert "Largest first" in text and "opposite signs" not in text
+
+
+def test_text_from_a_file_is_escaped(tmp_path):
+    rows = made(instruction="<script>alert(1)</script>", family='"><b>', observation="<i>room</i>")
+    methods = [method("grpo", GRPO), method("gigpo", GIGPO)]
+    result = replay(TrajectoryFile(written(tmp_path, rows)).read(), methods, tmp_path / "out.parquet")
+    write_page(tmp_path / "page.html", result, methods, title="made")
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert not {"script", "i>"} & page.tags
+    assert "<i>room</i>" in page.text
+
+
+def test_an_empty_file_says_so(tmp_path):
+    table = pa.Table.from_pylist(made()).slice(0, 0)
+    pq.write_table(table, tmp_path / "made.parquet")
+    recording = TrajectoryFile(tmp_path / "made.parquet").read()
+    with pytest.raises(EvalError, match="no rows"):
+        replay(recording, [method("grpo", GRPO)], tmp_path / "out.parquet")
+
+
+class MeanLogp(Reweighter):
+    """The mean log-probability of a step's tokens, in place of its advantage."""
+
+    @property
+    def token_columns(self):
+        return frozenset({"logp_sampled"})
+
+    def reweight(self, table, signals, context):
+        return Estimated(table.tokens["logp_sampled"])
+
+
+def test_recorded_log_probabilities_are_those_of_training(finished_run, tmp_path):
+    """float32, as the learner and the probes have them, a value a token in the order of the rows."""
+    pipeline = Pipeline((*Pipeline.from_config(GRPO).stages, MeanLogp()), "logp")
+    recording = read_run(run_files(finished_run.path), tokens=True)
+    replay(recording, [Method("logp", pipeline, {})], tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    recorded = [
+        logps for path in run_files(finished_run.path).values() for logps in _column(path, "logp_sampled")
+    ]
+    assert table["token_advantage.logp"].to_pylist() == [np.float32(logps).tolist() for logps in recorded]
+
+
+def _column(path, name):
+    return pq.read_table(path)[name].to_pylist()
+
+
+def test_updates_that_were_not_recorded_are_refused(finished_run, tmp_path):
+    assert list(run_files(finished_run.path, range(2, 9))) == [2, 3]
+    with pytest.raises(EvalError, match=r"update 7 .*recorded: 1, 2, 3"):
+        run_files(finished_run.path, range(7, 8))
+    with pytest.raises(EvalError, match="no trajectories"):
+        run_files(tmp_path)
+
+
+@pytest.mark.parametrize("updates", [[1, 2], [2], [1, 3]])
+def test_a_method_with_a_state_says_when_it_missed_updates(tmp_path, updates):
+    rows = [row for update in updates for row in made(update)]
+    methods = [method("sso", {"returns": {}, "sso": {}, "gigpo": {}}), method("grpo", GRPO)]
+    result = replay(TrajectoryFile(written(tmp_path, rows)).read(), methods, tmp_path / "out.parquet")
+    assert result.broken_state == ([] if updates == [1, 2] else ["sso"])
+
+
+def test_a_filter_marks_what_it_would_leave_out(tmp_path):
+    rows = made() + made(group="lost", trajectories=(("loss 1", 2), ("loss 2", 2)))
+    stages = {"dynamic_sampling": {}, **GRPO}
+    recording = TrajectoryFile(written(tmp_path, rows)).read()
+    replay(recording, [method("dapo", stages)], tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["kept.dapo"].to_pylist() == [True] * 5 + [False] * 4
+
+
+def test_an_update_without_a_methods_columns_leaves_them_empty(tmp_path):
+    """A stage may leave out what it has nothing to say of; the file's columns are the same all through."""
+
+    class Sometimes(Pipeline):
+        def run(self, table, *arguments, **options):
+            result = super().run(table, *arguments, **options)
+            return result if options["step"] == 1 else type(result)(**{**vars(result), "columns": {}})
+
+    pipeline = Sometimes(Pipeline.from_config(GIGPO).stages, "gigpo")
+    recording = TrajectoryFile(written(tmp_path, made(1) + made(2))).read()
+    replay(recording, [Method("gigpo", pipeline, {})], tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["gigpo.gigpo.anchor_size"].to_pylist() == [2, 2, 1, 2, 2] + [None] * 5
+
+
+def test_memory_holds_one_update(tmp_path):
+    """When an update is asked for, of those before it at most the last is still there."""
+    file = TrajectoryFile(written(tmp_path, [row for update in range(1, 6) for row in made(update)]))
+    seen = []
+
+    def recording():
+        for recorded in file.read():
+            assert [table() for table in seen[:-1]] == [None] * len(seen[:-1])
+            seen.append(weakref.ref(recorded.table))
+            yield recorded
+
+    replay(recording(), [method("grpo", GRPO), method("gigpo", GIGPO)], tmp_path / "out.parquet", most=1)
+    assert len(seen) == pq.ParquetFile(tmp_path / "out.parquet").num_row_groups == 5
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium (apt-get install chromium)")
+def test_in_a_browser(replayed, tmp_path):
+    """No console message: every request would be one, since the page's own policy refuses all of them."""
+    dom, messages = browse(replayed[0] / "replay.html", tmp_path / "profile", width=390)
+    assert messages == []
+    assert 'class="cells"' in dom
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium (apt-get install chromium)")
+@pytest.mark.parametrize(("choice", "left"), [("", 10), ("won", 5), ("lost", 5)])
+def test_the_filter_works_without_scripts(replayed, tmp_path, choice, left):
+    """Chooses an outcome by hand, and lets a script of the test count what is still to be seen."""
+    html = (replayed[0] / "replay.html").read_text(encoding="utf-8")
+    html = re.sub(r"<meta http-equiv[^>]*>", "", html)
+    if choice:
+        html = html.replace('id="all" checked', 'id="all"').replace(
+            f'id="{choice}"', f'id="{choice}" checked'
+        )
+    count = (
+        "<script>document.title = [...document.querySelectorAll('.traj')]"
+        ".filter(x => getComputedStyle(x).display !== 'none').length</script></body>"
+    )
+    page = tmp_path / "filtered.html"
+    page.write_text(html.replace("</body>", count), encoding="utf-8")
+    dom, _ = browse(page, tmp_path / "profile")
+    assert f"<title>{left}</title>" in dom
