@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from commands.subcommands import SUBCOMMANDS
+
 # Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both
 # (two threads on a shared machine: 93 tokens per CPU second spinning, 1,900 sleeping).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -37,16 +39,8 @@ USER_ERRORS = {
     "rl.engine": "NonFiniteError",
 }
 
-parity_app = typer.Typer(no_args_is_help=True, help="Compare with reference data: every case must agree.")
-app.add_typer(parity_app, name="parity")
-data_app = typer.Typer(no_args_is_help=True, help="Generate games, or look at those there are.")
-app.add_typer(data_app, name="data")
-play_app = typer.Typer(no_args_is_help=True, help="Play a game in the terminal.")
-app.add_typer(play_app, name="play")
-random_app = typer.Typer(
-    no_args_is_help=True, help="What acting at random achieves: the floor of every table."
-)
-app.add_typer(random_app, name="random-agent")
+for name, commands in SUBCOMMANDS.items():
+    app.add_typer(commands, name=name)
 
 EXPERIMENT_HELP = "A file in configs/ (without .yaml), or a path to a .yaml file."
 Experiment = Annotated[str, typer.Argument(help=EXPERIMENT_HELP)]
@@ -178,158 +172,6 @@ def warmstart(
         seed=seed,
         threads=threads,
         shards=shards,
-    )
-
-
-@parity_app.command("alfworld")
-def parity_alfworld(
-    games: Annotated[Path, typer.Option(help="The games, .jsonl or .jsonl.xz.")],
-    transcripts: Annotated[Path, typer.Option(help="Walks of the reference engine on them.")],
-) -> None:
-    """Hold the engine against transcripts of the reference engine, byte for byte."""
-    from commands.parity import alfworld
-
-    raise typer.Exit(1 if alfworld(games, transcripts) else 0)
-
-
-@parity_app.command("webshop")
-def parity_webshop(
-    golden: Annotated[Path, typer.Argument(help="Folder of golden_rewards.json and the like.")],
-    products: Annotated[
-        Path | None, typer.Option(help="Folder of the published 1,000 products: their goals are counted too.")
-    ] = None,
-) -> None:
-    """Hold pages, goals and rewards against the published environment's, byte for byte."""
-    from commands.parity import webshop
-
-    raise typer.Exit(1 if webshop(golden, products) else 0)
-
-
-@parity_app.command("credit")
-def parity_credit(
-    path: Annotated[Path, typer.Argument(help="A folder of <method>.json files, or one such file.")],
-) -> None:
-    """Hold the credit methods and the policy loss against golden numbers."""
-    from commands.parity import credit
-
-    raise typer.Exit(1 if credit(path) else 0)
-
-
-DataPath = Annotated[
-    str, typer.Option("--data", help="`generated`, a .jsonl(.xz) file, or a folder of games.")
-]
-Split = Annotated[str, typer.Option(help="train, valid_seen or valid_unseen (rooms never used in train).")]
-Difficulty = Annotated[float, typer.Option(min=0.0, max=1.0, help="0 few receptacles … 1 full-size rooms.")]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same games.")]
-MaxSteps = Annotated[int, typer.Option(min=1, help="Step limit of a trajectory.")]
-
-
-@data_app.command(
-    "alfworld",
-    epilog="Examples: [bold]run.py data alfworld --generate --out data/train.jsonl.xz --n 3000[/] · "
-    "[bold]run.py data alfworld --data data/train.jsonl.xz[/]",
-)
-def data_alfworld(
-    generate: Annotated[bool, typer.Option("--generate", help="Make games and write them to --out.")] = False,
-    out: Annotated[Path, typer.Option(help="File to write, .jsonl.xz or .jsonl.")] = Path(
-        "data/alfworld.jsonl.xz"
-    ),
-    split: Split = "train",
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of games to make.")] = 1000,
-    difficulty: Difficulty = 1.0,
-    seed: Seed = 0,
-    data: Annotated[Path | None, typer.Option(help="Look into this .jsonl(.xz) file or folder.")] = None,
-    show: Annotated[str | None, typer.Option(help="Print the game whose id contains this.")] = None,
-) -> None:
-    """Write generated games (every one solvable, splits disjoint), or look into existing data."""
-    from commands import alfworld
-
-    if generate:
-        alfworld.generate(out, split=split, n=n, difficulty=difficulty, seed=seed)
-    elif data is not None:
-        alfworld.inspect(data, split=split, show=show)
-    else:
-        raise typer.BadParameter("say --generate (to make games) or --data PATH (to look at some)")
-
-
-@data_app.command(
-    "webshop",
-    epilog="Examples: [bold]run.py data webshop --generate --out data/webshop[/] · "
-    "[bold]run.py data webshop --products items_shuffle.json --attributes items_ins_v2.json "
-    "--human items_human_ins.json --out data/published[/] · "
-    "[bold]run.py data webshop --data data/webshop --show 'red dress'[/]",
-)
-def data_webshop(
-    generate: Annotated[bool, typer.Option("--generate", help="Make a shop of --n products.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")] = Path("data/webshop"),
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of products to make.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same shop.")] = 0,
-    products: Annotated[
-        Path | None, typer.Option(help="Import this items_shuffle*.json (each file may be packed: .gz).")
-    ] = None,
-    attributes: Annotated[Path | None, typer.Option(help="… with this items_ins*.json.")] = None,
-    human: Annotated[Path | None, typer.Option(help="… and this items_human_ins.json.")] = None,
-    nouns: Annotated[
-        Path | None, typer.Option(help="… and nouns found before (default: found now, with spaCy).")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Import only the first records.")] = None,
-    skip_malformed: Annotated[
-        bool, typer.Option("--skip-malformed", help="Leave malformed products out instead of failing.")
-    ] = False,
-    data: Annotated[Path | None, typer.Option(help="Look into this folder.")] = None,
-    show: Annotated[str | None, typer.Option(help="Print this product, or search for these words.")] = None,
-) -> None:
-    """Generate a shop, or import the published files, into a folder workers share; or look into one."""
-    from commands import webshop
-
-    if [generate, products is not None, data is not None].count(True) != 1:
-        raise typer.BadParameter("say one of --generate, --products FILE (import), --data FOLDER (look)")
-    if generate:
-        webshop.generate(out, n=n, seed=seed)
-    elif products is not None:
-        webshop.import_files(
-            out,
-            products=products,
-            attributes=attributes,
-            human=human,
-            nouns=nouns,
-            limit=limit,
-            skip_malformed=skip_malformed,
-        )
-    else:
-        webshop.inspect(data, show=show)
-
-
-@play_app.command("alfworld")
-def play_alfworld(
-    data: DataPath = "generated",
-    split: Split = "valid_unseen",
-    difficulty: Difficulty = 0.3,
-    seed: Seed = 0,
-    max_steps: MaxSteps = 50,
-) -> None:
-    """Play one game yourself."""
-    from commands import alfworld, build
-
-    alfworld.play(
-        build.games(data, split, 20, difficulty=difficulty, seed=seed), seed=seed, max_steps=max_steps
-    )
-
-
-@random_app.command("alfworld")
-def random_agent_alfworld(
-    data: DataPath = "generated",
-    split: Split = "valid_unseen",
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of games.")] = 400,
-    difficulty: Difficulty = 0.3,
-    seed: Seed = 0,
-    max_steps: MaxSteps = 30,
-) -> None:
-    """Draw every command uniformly from the admissible ones."""
-    from commands import alfworld, build
-
-    alfworld.random_agent(
-        build.games(data, split, n, difficulty=difficulty, seed=seed), seed=seed, max_steps=max_steps
     )
 
 

@@ -190,9 +190,12 @@ class Filter(Stage, ABC):
 
     Attributes:
         max_batches: rollouts an update, all tries together; the last is kept whole.
+        refill: what a further try plays: `missing` (as many tasks as are missing), `batch` (a whole batch;
+            what is too many is cut) or `batch_all` (and trained on).
     """
 
     max_batches: int
+    refill: str
 
     @abstractmethod
     def keep(self, table: StepTable) -> np.ndarray:

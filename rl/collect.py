@@ -41,7 +41,7 @@ def collect(
 ) -> Collected:
     """Rolls out until `play.groups` groups pass all filters, or the tries are used up.
 
-    The first try plays `play.groups` tasks, and so does every other unless the filter's `refill` is
+    The first try plays `play.groups` tasks, and so does every other unless the first filter's `refill` is
     `missing`, the default: as many as are missing then. The last try (the smallest `max_batches` among the
     filters; 1 without any) is not filtered, but what passes goes first. More groups than `play.groups`, which
     whole batches may give, are cut, unless `refill` is `batch_all`.
@@ -60,7 +60,7 @@ def collect(
     Returns:
         At least `play.groups` groups, of `play.groups + extra_tasks` tasks drawn.
     """
-    refill = next((f.refill for f in filters if hasattr(f, "refill")), "missing")
+    refill = filters[0].refill if filters else "missing"
     tries = min((f.max_batches for f in filters), default=1)
     passed: list[Group] = []
     spare: list[Group] = []

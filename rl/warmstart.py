@@ -180,10 +180,7 @@ class Warmstart:
     def run(self, on_shard: Callable[[Warmstart, float], None]) -> None:
         """Trains until `options.tokens`; after each shard calls `on_shard(self, mean loss)`."""
         while self.seen < self.options.tokens:
-            rows = [
-                self._row(steps)
-                for steps in demonstrations(self.options, self.shard)
-            ]
+            rows = [self._row(steps) for steps in demonstrations(self.options, self.shard)]
             rng = random.Random(derive(self.options.seed, "warmstart", "batches", self.shard))
             losses = [self._step(batch) for batch in batches(rows, self.options.batch_tokens, rng)]
             self.shard += 1
