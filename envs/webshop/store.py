@@ -54,8 +54,7 @@ def write_store(folder: str | Path, products: Iterable[Product], *, noun_source:
         ShopError: the folder has something in it, two products have one id, or there is no product.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ShopError(f"{str(folder)!r} exists and is not empty: delete it, or choose another folder.")
+    check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.parent / f".{folder.name}.partial-{os.getpid()}"
     shutil.rmtree(partial, ignore_errors=True)
@@ -72,6 +71,16 @@ def write_store(folder: str | Path, products: Iterable[Product], *, noun_source:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return len(ids)
+
+
+def check_free(folder: Path) -> None:
+    """Fails where a store cannot be written.
+
+    Raises:
+        ShopError: something is there.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ShopError(f"{str(folder)!r} exists and is not empty: delete it, or choose another folder.")
 
 
 def _write_products(path: Path, products: Iterable[Product]) -> tuple[list[str], Index]:
