@@ -56,17 +56,19 @@ def page(shop: Shop, state: State, attributes: bool = False) -> list[Part]:
         state: Where the visitor is.
         attributes: Whether product pages have a button to the attributes (hidden from buyers normally).
     """
-    if state.place == "done":
-        parts = _done(state)
-    else:
-        parts = {"start": _start, "results": _results, "item": _item, "sub": _sub}[state.place](
-            shop, state, attributes
-        )
-    # The published site's text has neither empty strings nor bare line ends.
-    return [part for part in parts if part.text not in ("", "\n")]
+    match state.place:
+        case "start":
+            return _start(state)
+        case "results":
+            return _results(shop, state)
+        case "item":
+            return _item(shop, state, attributes)
+        case "sub":
+            return [*_head(state), _PREVIOUS, *_details(shop.catalogue[state.asin], state.sub)]
+    return _done(state)
 
 
-def _start(shop: Shop, state: State, attributes: bool) -> list[Part]:
+def _start(state: State) -> list[Part]:
     return [
         Part("WebShop"),
         Part("Instruction: "),
@@ -79,7 +81,7 @@ def _head(state: State) -> list[Part]:
     return [Part("Instruction:"), Part(state.goal.instruction), _BACK]
 
 
-def _results(shop: Shop, state: State, attributes: bool) -> list[Part]:
+def _results(shop: Shop, state: State) -> list[Part]:
     number = state.number
     parts = [*_head(state), Part(f"Page {number} (Total results: {len(state.found)})")]
     if number > 1:
@@ -105,10 +107,6 @@ def _item(shop: Shop, state: State, attributes: bool) -> list[Part]:
         parts += [Part(value, "option", name) for value in values]
     parts += (Part(product.title), Part(f"Price: {product.price_text}"), Part("Rating: N.A."))
     return parts + (_ITEM_BUTTONS_ATTRIBUTES if attributes else _ITEM_BUTTONS)
-
-
-def _sub(shop: Shop, state: State, attributes: bool) -> list[Part]:
-    return [*_head(state), _PREVIOUS, *_details(shop.catalogue[state.asin], state.sub)]
 
 
 def _details(product: Product, sub: str) -> Iterator[Part]:
@@ -161,9 +159,14 @@ def _json_in_html(value: object) -> str:
     return text
 
 
+def _visible(parts: Sequence[Part]) -> Iterator[Part]:
+    # The published text has neither empty strings nor bare line ends.
+    return (part for part in parts if part.text not in ("", "\n"))
+
+
 def plain_text(parts: Sequence[Part]) -> str:
     """Returns the `text` form. It does not show which options are selected."""
-    return SEPARATOR.join([part.text.strip() for part in parts])
+    return SEPARATOR.join([part.text.strip() for part in _visible(parts)])
 
 
 def without_instruction(parts: Sequence[Part], state: State) -> list[Part]:
@@ -177,7 +180,7 @@ def quoted_text(parts: Sequence[Part], state: State) -> str:
     """Returns the `text` form as published prompts and anchors have it: no instruction, parts in quotes."""
     if state.place == "done":
         return plain_text(parts)
-    return SEPARATOR.join([f"'{part.text.strip()}'" for part in without_instruction(parts, state)])
+    return SEPARATOR.join([f"'{part.text.strip()}'" for part in _visible(without_instruction(parts, state))])
 
 
 def rich_text(parts: Sequence[Part], state: State) -> str:
@@ -187,7 +190,7 @@ def rich_text(parts: Sequence[Part], state: State) -> str:
     address: one with a quote or a non-ASCII letter in it never does, one quoted in the query always does.
     """
     address, clicked, lines = state.address, [], []
-    for text, kind, _ in parts:
+    for text, kind, _ in _visible(parts):
         if kind == "plain":
             lines.append(text)
             continue
