@@ -120,12 +120,17 @@ def data_webshop(
     ] = False,
     data: Annotated[Path | None, typer.Option(help="Look into this folder.")] = None,
     show: Annotated[str | None, typer.Option(help="Print this product, or search for these words.")] = None,
+    report_splits: Annotated[
+        bool, typer.Option("--report-splits", help="Print what its test goals share with training, by rule.")
+    ] = False,
 ) -> None:
     """Generate a shop, or import the published files, into a folder workers share; or look into one."""
     from commands import webshop
 
     if [generate, products is not None, data is not None].count(True) != 1:
         raise typer.BadParameter("say one of --generate, --products FILE (import), --data FOLDER (look)")
+    if report_splits and data is None:
+        raise typer.BadParameter("--report-splits looks into a shop: say --data FOLDER")
     if generate:
         webshop.generate(out, n=n, seed=seed)
     elif products is not None:
@@ -138,6 +143,8 @@ def data_webshop(
             limit=limit,
             skip_malformed=skip_malformed,
         )
+    elif report_splits:
+        webshop.report_splits(data)
     else:
         webshop.inspect(data, show=show)
 

@@ -14,9 +14,12 @@ from rich.table import Table
 from configs.text import ConfigError
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.generate import NOUN_SOURCE, generate_products
+from envs.webshop.goals import KINDS
 from envs.webshop.load import read_products
 from envs.webshop.nouns import Nouns, load_nouns, tag
 from envs.webshop.product import Product
+from envs.webshop.shop import open_shop
+from envs.webshop.splits import RULES, assign_splits, split_report
 from envs.webshop.store import check_free, write_store
 
 
@@ -84,6 +87,21 @@ def inspect(folder: Path, *, show: str | None) -> None:
     else:
         for asin in catalogue.search(show.lower().split(" "), 10):
             print(f"{asin}  {catalogue[asin].title}  {catalogue[asin].price_text}")
+
+
+def report_splits(folder: Path) -> None:
+    """Prints, for both kinds of goals and every split rule, what held-out goals share with training."""
+    catalogue = Catalogue.open(folder)
+    for kind in KINDS:
+        if not any(
+            product.human if kind == "human" else product.instruction for product in catalogue.products()
+        ):
+            print(f"{kind}: no instructions")
+            continue
+        goals = open_shop(catalogue, kind=kind).goals
+        for rule in RULES:
+            report = split_report(assign_splits(goals, rule)).replace("\n", "\n    ")
+            print(f"{kind}, rule {rule}\n    {report}")
 
 
 def _write(out: Path, products: Iterable[Product], noun_source: str, *, total: int | None = None) -> None:

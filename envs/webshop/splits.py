@@ -113,6 +113,6 @@ def split_report(goals: Sequence[Goal]) -> str:
         lines.append(
             f"{found.split}: {found.seen_products} of {found.products} products and "
             f"{found.goals_of_seen} of {found.goals} goals ({found.goals_of_seen / found.goals:.1%}) "
-            f"are of products trained on; {found.seen_sentences} sentences are trained on word for word"
+            f"are of products trained on; sentences trained on word for word: {found.seen_sentences}"
         )
     return "\n".join(lines)

@@ -6,11 +6,15 @@ import random
 
 import pytest
 
+from commands.webshop import report_splits
+from envs.webshop.catalogue import Catalogue
+from envs.webshop.demonstrate import demonstrate
 from envs.webshop.goals import NO_LIMIT, draw_prices, make_goals
 from envs.webshop.parity import count_goals, open_folder
 from envs.webshop.product import ShopError
 from envs.webshop.shop import open_shop
 from envs.webshop.splits import RULES, SPLITS, assign_splits, overlaps, split_report
+from envs.webshop.store import write_store
 from tests.envs.webshop.small_shop import PRODUCTS, goal_of, product, small_catalogue, small_shop
 
 
@@ -76,6 +80,24 @@ def test_everything_comes_from_the_seeds():
     assert [goal.id for goal in other.goals] == [goal.id for goal in shop.goals]  # the order has its own seed
     assert other.goals != shop.goals
     assert [goal.id for goal in small_shop(order=1).goals] != [goal.id for goal in shop.goals]
+
+
+def test_a_shop_in_a_folder_is_the_shop_in_memory(tmp_path):
+    write_store(tmp_path / "shop", PRODUCTS, noun_source="by hand")
+    stored, held = open_shop(Catalogue.open(tmp_path / "shop")), small_shop()
+    assert (stored.goals, stored.drawn) == (held.goals, held.drawn)
+    for goal in held.goals[::5]:
+        assert demonstrate(stored, goal, mistakes=0.2) == demonstrate(held, goal, mistakes=0.2)
+
+
+def test_the_command_reports_every_rule(tmp_path, capsys):
+    write_store(tmp_path / "shop", many(1200).products(), noun_source="by hand")
+    report_splits(tmp_path / "shop")
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if not line.startswith(" ")] == (
+        [f"synthetic, rule {rule}" for rule in RULES] + ["human: no instructions"]
+    )
+    assert "test: 0 of " in out and "are of products trained on" in out
 
 
 def test_splits_by_product_share_no_product():
