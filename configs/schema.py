@@ -85,7 +85,10 @@ class CreditConfig(Section):
 class ScorerConfig(Section):
     """The frozen text-pair scorer of SCPO."""
 
-    name: str = Field("lexical", description="`lexical` needs no weights.")
+    name: str = Field(
+        "lexical",
+        description="`lexical` needs no weights; `bge` is the papers' cross-encoder, `embed` a bi-encoder folder.",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="Options of that scorer.")
 
 
