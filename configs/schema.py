@@ -87,7 +87,7 @@ class ScorerConfig(Section):
 
     name: str = Field(
         "lexical",
-        description="`lexical` (no weights), `bge` (the papers' cross-encoder) or `embed` (a bi-encoder folder).",
+        description="`lexical` (no weights), `bge` (the papers' cross-encoder), `embed` (a bi-encoder).",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="Options of that scorer.")
 
