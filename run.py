@@ -37,6 +37,7 @@ USER_ERRORS = {
     "eval.result": "EvalError",
     "rl.checkpoint": "CheckpointError",
     "rl.engine": "NonFiniteError",
+    "rl.judge": "JudgeError",
 }
 
 for name, commands in SUBCOMMANDS.items():

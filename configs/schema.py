@@ -105,6 +105,12 @@ class ProbeConfig(Section):
         "snapshot",
         description="How an environment gets to where continuations begin: copied, or played there again.",
     )
+    judge_url: str | None = Field(
+        None,
+        description="OpenAI-compatible server of prover's proposer `judge` (http://127.0.0.1:8000/v1); a "
+        "token is taken from the variable SIBLING_JUDGE_KEY.",
+    )
+    judge_model: str = Field("judge", description="Name of the model there.")
 
 
 class TrainConfig(Section):
