@@ -1,4 +1,4 @@
-"""ProVer's judge: a chat model reads a success beside its failed siblings and names the stretch that mattered.
+"""ProVer's judge: a chat model reads a success beside its failed siblings and names the stretch to verify.
 
 It is asked over the OpenAI-compatible protocol (`POST …/chat/completions`), which vLLM's server speaks too.
 """
