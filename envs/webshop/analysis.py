@@ -119,13 +119,18 @@ _WORDS = _words_pattern()
 def words(text: str) -> Iterator[str]:
     """Yields the words of a text as Lucene's StandardTokenizer does, in their own case."""
     classes = text.translate(_CLASSES)
-    position = 0
-    while match := _WORDS.search(classes, position):
-        if match.end() - match.start() > LONGEST_WORD:
-            match = _WORDS.match(classes, match.start(), match.start() + LONGEST_WORD) or match
-        position = match.end()
-        if match["word"]:
-            yield text[match.start() : position]
+    for match in _WORDS.finditer(classes):
+        if not match["word"]:
+            continue
+        start, end = match.span()
+        if end - start <= LONGEST_WORD:
+            yield text[start:end]
+            continue
+        while start < end:
+            piece = _WORDS.match(classes, start, min(end, start + LONGEST_WORD))
+            if piece and piece["word"]:
+                yield text[start : piece.end()]
+            start = piece.end() if piece else start + 1  # a joiner that the cut left in front
 
 
 def terms(text: str) -> list[str]:
