@@ -156,6 +156,9 @@ DOCUMENTS = st.lists(TEXT, min_size=1, max_size=12).map(
 )
 
 
+SOME = [("A", "red café ★"), ("B", "日本 lamp"), ("C", "\ud800 x")]
+
+
 def plain_scores(documents, query):
     """The formula as the textbook has it, in float64, with lengths rounded."""
     split = {name: terms(text) for name, text in documents}
@@ -191,6 +194,13 @@ def test_order_laws(documents, query, rng, k):
     assert build(shuffled)[1](query) == everything
     for start, stop in pairwise(index.starts):
         assert (np.diff(index.documents[start:stop]) > 0).all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(alphabet=st.characters(), max_size=30), max_size=5), st.integers(-2, 99))
+def test_any_words_can_be_searched_for(words, k):
+    _, find, _ = build(SOME)
+    assert len(find(" ".join(words), k)) <= max(0, min(k, len(SOME)))
 
 
 def test_the_order_of_a_querys_words_changes_nothing():

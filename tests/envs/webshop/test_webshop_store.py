@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -77,6 +78,13 @@ def test_workers_share_a_folder(written, method):
         for found, product, process in pool.map(search_in_worker, [catalogue] * 4):
             assert (found, product) == here[:2]
             assert process != os.getpid()
+
+
+def test_threads_share_a_catalogue(written):
+    catalogue = Catalogue.open(written)
+    with ThreadPoolExecutor(8) as threads:
+        for products in threads.map(lambda _: [catalogue[asin] for asin in catalogue.asins], range(16)):
+            assert products == PRODUCTS
 
 
 def test_a_catalogue_in_memory_is_copied():
