@@ -23,8 +23,9 @@ from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from agent.prompts import PromptBuilder
 from configs.seeds import derive
-from envs.alfworld.demonstrate import Demonstrated, demonstrate
+from envs.alfworld.demonstrate import demonstrate
 from envs.alfworld.generate import generate_games
+from envs.demonstration import Demonstrated
 
 Row = tuple[np.ndarray, np.ndarray]
 """Token ids [L] (int64) and loss weights [L] (float32) of one demonstration."""

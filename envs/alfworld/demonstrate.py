@@ -9,7 +9,6 @@ with drawn mistakes in place of the learner's own).
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.expert import SearchExpert
@@ -17,24 +16,7 @@ from envs.alfworld.games import Game
 from envs.alfworld.goals import Goal, parse_goal
 from envs.alfworld.layouts import stats
 from envs.alfworld.memory import kind
-from envs.base import Observation
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrated:
-    """One step of a demonstration: what was seen, what was thought, what was done.
-
-    Attributes:
-        observation: Before the action.
-        thought: The subgoal, in words.
-        action: The command played.
-        mistake: Whether the step is not the expert's, so not one to imitate.
-    """
-
-    observation: Observation
-    thought: str
-    action: str
-    mistake: bool = False
+from envs.demonstration import Demonstrated
 
 
 def demonstrate(

@@ -8,32 +8,15 @@ then goes on from what came of it.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from envs.base import Observation, Outcome
+from envs.demonstration import Demonstrated
 from envs.webshop.env import WebshopEnv
 from envs.webshop.expert import SearchExpert
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
 from envs.webshop.reading import parse_wish, read_page
 from envs.webshop.shop import Shop
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrated:
-    """One step of a demonstration: what was seen, what was thought, what was done.
-
-    Attributes:
-        observation: Before the action.
-        thought: What the action is for, in words.
-        action: The action played.
-        mistake: Whether the step is not the buyer's, so not one to imitate.
-    """
-
-    observation: Observation
-    thought: str
-    action: str
-    mistake: bool = False
 
 
 def demonstrate(
