@@ -162,7 +162,7 @@ def _step(one: _Live, generation: Generation, prompts: PromptBuilder, version: i
             thought=parsed.thought,
             action=parsed.action,
             well_formed=parsed.well_formed,
-            admissible=parsed.action in one.observation.admissible,
+            admissible=one.observation.admits(parsed.action),
             reward=outcome.reward,
             next_observation=outcome.observation,
         )

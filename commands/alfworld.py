@@ -1,8 +1,7 @@
-"""`run.py data|play|random-agent alfworld`: games without a policy."""
+"""`run.py data alfworld`: makes games, or looks into them."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from commands import build
-from configs.seeds import derive
+from commands.tasks import open_world
+from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.alfworld import AlfworldEnv, Game, load_games, load_jsonl, write_jsonl
-from eval.result import wilson
 
 
 def generate(out: Path, *, split: str, n: int, difficulty: float, seed: int) -> None:
@@ -23,7 +21,7 @@ def generate(out: Path, *, split: str, n: int, difficulty: float, seed: int) -> 
     if out.suffix not in (".xz", ".jsonl"):
         raise ConfigError(f"--out {out}: give a name that ends in .jsonl.xz or .jsonl")
     started = time.monotonic()
-    new = build.games("generated", split, n, difficulty=difficulty, seed=seed)
+    new = open_world(EnvConfig(difficulty=difficulty, data_seed=seed)).tasks(split, n)
     write_jsonl(out, new)
     seconds = time.monotonic() - started
     Console().print(_families(new, str(out)))
@@ -44,51 +42,6 @@ def inspect(path: Path, *, split: str, show: str | None) -> None:
     observation = AlfworldEnv().reset(game)
     print(f"{game.id} · {game.family} · {game.split}\n\n{observation.text}\n")
     print("\n".join(observation.admissible))
-
-
-def play(games: Sequence[Game], *, seed: int, max_steps: int) -> None:
-    """Lets a human play one game in the terminal."""
-    game = games[random.Random(derive(seed, "play")).randrange(len(games))]
-    env = AlfworldEnv(max_steps=max_steps)
-    observation = env.reset(game)
-    console = Console(highlight=False)
-    console.print(
-        f"[bold]{game.family}[/], at most {max_steps} steps. `?` lists the commands, `quit` ends.\n"
-    )
-    console.print(observation.text, markup=False)
-    for t in range(max_steps):
-        while (command := console.input(f"[bold cyan]{t}>[/] ").strip()) == "?":
-            console.print("\n".join(observation.admissible), style="dim", markup=False)
-        if command == "quit":
-            return
-        outcome = env.step(command)
-        observation = outcome.observation
-        console.print(observation.text, markup=False)
-        if outcome.success:
-            console.print(f"[bold green]Solved in {t + 1} steps.[/]")
-            return
-    console.print("[bold red]Out of steps.[/]")
-
-
-def random_agent(games: Sequence[Game], *, seed: int, max_steps: int) -> None:
-    """Plays every game with uniformly drawn admissible commands and prints what that achieves."""
-    env = AlfworldEnv(max_steps=max_steps)
-    successes, steps, started = 0, 0, time.monotonic()
-    for game in games:
-        rng = random.Random(derive(seed, "random-agent", game.id))
-        observation = env.reset(game)
-        while True:
-            outcome = env.step(rng.choice(observation.admissible))
-            observation, steps = outcome.observation, steps + 1
-            if outcome.done:
-                successes += outcome.success
-                break
-    low, high = wilson(successes, len(games))
-    speed = steps / (time.monotonic() - started)
-    print(
-        f"random agent: success {successes / len(games):.2f} [{low:.2f},{high:.2f}] on {len(games)} games, "
-        f"{steps / len(games):.1f} steps a game, {speed:,.0f} steps/s"
-    )
 
 
 def _families(games: Sequence[Game], title: str) -> Table:

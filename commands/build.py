@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from configs.load import Loaded
-from configs.schema import Config, EnvConfig, EvalConfig
+from configs.schema import Config
 from configs.text import ConfigError, suggest
 from credit.pipeline import Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer, scorer_names
-from envs.alfworld import OFFICIAL_COUNTS, AlfworldEnv, Game, load_games
-from envs.alfworld.generate import generate_games
+from envs.base import Env, Task
 
 if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -95,54 +94,6 @@ def _judge(config: Config, pipeline: Pipeline) -> dict[str, Any]:
     key = os.environ.get("SIBLING_JUDGE_KEY")
     probes = config.probes
     return {"judge": ChatJudge(probes.judge_url, probes.judge_model, key=key, max_steps=asking[0].max_steps)}
-
-
-def games(
-    data: str, split: str, n: int | None, *, difficulty: float, seed: int, skip: bool = False
-) -> list[Game]:
-    """Returns the first `n` ALFWorld games of a split (None: all; of generated ones as many as the official).
-
-    Raises:
-        ConfigError: A split that cannot be generated.
-        DataError: No data there, an empty split, or an unreadable game (left out if `skip`).
-    """
-    if data != "generated":
-        return load_games(data, split, skip_corrupt=skip, limit=n)
-    if split not in OFFICIAL_COUNTS:
-        hint = suggest(split, OFFICIAL_COUNTS)
-        raise ConfigError(
-            f"generated games have no split {split!r}{hint} There are: {', '.join(OFFICIAL_COUNTS)}"
-        )
-    return generate_games(split, n or OFFICIAL_COUNTS[split], seed=seed, difficulty=difficulty)
-
-
-def train_tasks(env: EnvConfig) -> list[Game]:
-    """Returns the tasks trained on; see `games`."""
-    return games(
-        env.data,
-        env.split,
-        env.train_tasks,
-        difficulty=env.difficulty,
-        seed=env.data_seed,
-        skip=env.skip_corrupt,
-    )
-
-
-def eval_tasks(env: EnvConfig, evaluation: EvalConfig) -> list[Game]:
-    """Returns the tasks evaluated on; see `games`."""
-    return games(
-        env.data,
-        evaluation.split,
-        evaluation.tasks,
-        difficulty=env.difficulty,
-        seed=env.data_seed,
-        skip=env.skip_corrupt,
-    )
-
-
-def env_maker(env: EnvConfig) -> Callable[[], AlfworldEnv]:
-    """Returns what makes one environment instance."""
-    return lambda: AlfworldEnv(max_steps=env.max_steps, anchor=env.anchor)
 
 
 def use_threads(threads: int) -> None:
@@ -250,7 +201,8 @@ def evaluation(
     config: Config,
     policy: Policy,
     prompts: PromptBuilder,
-    tasks: Sequence[Game],
+    tasks: Sequence[Task],
+    make_env: Callable[[], Env],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> EvalResult:
     """Evaluates a policy as the configuration says; every command's evaluation is this one."""
@@ -259,7 +211,7 @@ def evaluation(
 
     return evaluate(
         policy,
-        env_maker(config.env),
+        make_env,
         tasks,
         prompts,
         sampling=Sampling(config.eval.temperature),

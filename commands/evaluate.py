@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands import build
+from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
 
@@ -20,7 +21,8 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     config = loaded.config
     checkpoint = None if run_dir is None else _newest(run_dir)
     build.use_threads(config.threads)
-    tasks = build.eval_tasks(config.env, config.eval)
+    world = open_world(config.env)
+    tasks = world.tasks(config.eval.split, config.eval.tasks)
     model, tokenizer = build.model_and_tokenizer(config, checkpoint)
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
@@ -31,6 +33,7 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
             build.policy(config, model, prompts),
             prompts,
             tasks,
+            world.make_env,
             lambda done, tokens: status.update(f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"),
         )
     console.print(result.table(f"{name} on {config.eval.split}"))
@@ -39,7 +42,7 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
         out.write_text(result.to_json(), encoding="utf-8")
     low, high = result.ci
     rate = f"{result.success:.2f} [{low:.2f},{high:.2f}]"
-    print(f"held-out success {rate} on {result.n} games of {config.eval.split}")
+    print(f"held-out success {rate} on {result.n} tasks of {config.eval.split}")
 
 
 def report(run_dir: Path) -> None:

@@ -11,10 +11,13 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from agent.policy import Policy
+from agent.prompts import PromptBuilder
 from commands import build
+from commands.tasks import World, open_world
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
+from envs.base import Task
 from eval.report import write_report
 from eval.result import load_evals, save_eval
 from eval.summary import result_line, write_summary
@@ -42,8 +45,10 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
     reference = build.reference(config, model, pipeline)
     learner = build.learner(config, model, reference)
     probing = _probing(config, model, reference)
-    console.print(f"making tasks ({config.env.data}) …")
-    tasks, held_out = build.train_tasks(config.env), build.eval_tasks(config.env, config.eval)
+    console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
+    world = open_world(config.env)
+    tasks = world.tasks(config.env.split, config.env.train_tasks)
+    held_out = world.tasks(config.eval.split, config.eval.tasks)
 
     checkpoints = Checkpoints(
         run_dir / "checkpoints", keep=config.checkpoint.keep, tokenizer=tokenizer, config=build.plain(config)
@@ -70,7 +75,7 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
             policy,
             learner,
             pipeline,
-            play=_play(loaded, tasks, prompts),
+            play=_play(config, tasks, world, prompts),
             plan=Plan(config.train.updates, config.seed, config.eval.every, config.checkpoint.every),
             outputs=Outputs(
                 tracker,
@@ -81,7 +86,7 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
             state=state,
             services=services,
             probing=probing,
-            evaluate=_evaluator(loaded, run_dir, held_out, prompts),
+            evaluate=_evaluator(config, run_dir, held_out, world, prompts),
         )
     except KeyboardInterrupt:
         progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
@@ -123,10 +128,9 @@ def _record(loaded: Loaded, run_dir: Path) -> None:
         sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
 
 
-def _play(loaded: Loaded, tasks: Sequence, prompts: object) -> Play:
-    config = loaded.config
+def _play(config: Config, tasks: Sequence[Task], world: World, prompts: PromptBuilder) -> Play:
     return Play(
-        make_env=build.env_maker(config.env),
+        make_env=world.make_env,
         tasks=tasks,
         prompts=prompts,
         groups=config.rollout.groups,
@@ -150,11 +154,11 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
     )
 
 
-def _evaluator(loaded: Loaded, run_dir: Path, held_out: Sequence, prompts: object) -> Evaluate:
-    config = loaded.config
-
+def _evaluator(
+    config: Config, run_dir: Path, held_out: Sequence[Task], world: World, prompts: PromptBuilder
+) -> Evaluate:
     def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
-        result = build.evaluation(config, policy, prompts, held_out)
+        result = build.evaluation(config, policy, prompts, held_out, world.make_env)
         save_eval(run_dir, update, result)
         return result.metrics()
 

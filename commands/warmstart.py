@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import build
+from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
@@ -61,7 +62,9 @@ def run(
         return
     config = loaded.config
     policy = build.policy(config, model.eval(), prompts)
-    result = build.evaluation(config, policy, prompts, build.eval_tasks(config.env, config.eval))
+    world = open_world(config.env)
+    tasks = world.tasks(config.eval.split, config.eval.tasks)
+    result = build.evaluation(config, policy, prompts, tasks, world.make_env)
     console.print(result.table(f"held-out games of {experiment}, temperature {result.temperature}"))
     folder = out or work / "policy"
     model.save_pretrained(folder)

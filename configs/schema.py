@@ -17,29 +17,57 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
+class WebshopConfig(Section):
+    """What only WebShop has: the shop, its goals, and the form of its pages."""
+
+    products: int = Field(1000, ge=1, description="Generated shop only: its products.")
+    goals: Literal["synthetic", "human"] = Field(
+        "synthetic", description="Instructions made of attributes and options, or as people put them."
+    )
+    rule: Literal["by_product", "papers", "upstream"] = Field(
+        "by_product", description="How goals are split (docs/webshop.md); by_product shares no product."
+    )
+    order: int = Field(233, ge=0, description="Seed of the order of goals that the split rules count by.")
+    mode: Literal["text", "text_rich"] = Field("text", description="Form of the pages.")
+    show_instruction: bool = Field(
+        True, description="Pages repeat the instruction (false: the prompt states it, as in the papers)."
+    )
+    show_attributes: bool = Field(False, description="Product pages link to what the reward looks at.")
+    partial_reward: bool = Field(
+        False, description="Reward the score of any purchase, not just a success (papers: no)."
+    )
+
+
 class EnvConfig(Section):
     """The environment and the tasks of the run."""
 
-    name: Literal["alfworld"] = Field("alfworld", description="Environment package under envs/.")
+    name: Literal["alfworld", "webshop"] = Field("alfworld", description="Environment package under envs/.")
     data: str = Field(
         "generated",
-        description="`generated` (seeded, no download), a folder of game.tw-pddl games, or a .jsonl.xz.",
+        description="`generated` (seeded, no download); ALFWorld: a folder of game.tw-pddl games, or a "
+        ".jsonl.xz; WebShop: a folder that `run.py data webshop` wrote.",
     )
     split: str = Field("train", description="Split trained on.")
     difficulty: float = Field(
-        1.0, ge=0.0, le=1.0, description="Generated games only: 0 = few receptacles … 1 = full size rooms."
+        1.0,
+        ge=0.0,
+        le=1.0,
+        description="Generated ALFWorld games only: 0 = few receptacles … 1 = full size rooms.",
     )
     train_tasks: int | None = Field(
         None,
         ge=1,
-        description="Tasks of the train split (null: all; generated: 3553, as many as the official).",
+        description="Tasks of the train split (null: all; generated games: 3553, as many as the official).",
     )
-    data_seed: int = Field(0, ge=0, description="Seed of the generated games; splits stay disjoint.")
+    data_seed: int = Field(
+        0, ge=0, description="Seed of generated games, or of a shop, its prices and price limits."
+    )
     skip_corrupt: bool = Field(False, description="Leave out game files that cannot be read, and say so.")
     max_steps: int = Field(50, ge=1, description="Step limit of a trajectory.")
     anchor: Literal["state", "text"] = Field(
         "state", description="Key for peers: the environment's own state key, or the raw text (papers)."
     )
+    webshop: WebshopConfig = WebshopConfig()
 
 
 class ModelConfig(Section):

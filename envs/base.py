@@ -7,6 +7,7 @@ Environments are deterministic given (task, seed, actions) and never touch globa
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -41,12 +42,34 @@ class Observation:
         text: The observation exactly as the environment prints it.
         anchor: The environment's key for "the same place in the same situation"; rows of one
             group with equal anchors are peers of step-level credit methods.
-        admissible: Commands that would be accepted now, in the environment's own order.
+        admissible: Commands that would be accepted now, in the environment's own order. What stands between
+            `<` and `>` is to be filled in: `search[<your query>]` stands for every search.
     """
 
     text: str
     anchor: str
     admissible: tuple[str, ...]
+
+    def admits(self, action: str) -> bool:
+        """Whether an action is one of `admissible`, or one of them filled in."""
+        return action in self.admissible or any(_fills(form, action) for form in self.admissible)
+
+
+_BLANK = re.compile(r"<[^<>]+>")
+
+
+def fill(form: str, text: str) -> str:
+    """Returns an admissible command with `text` in its blank, if it has one."""
+    return _BLANK.sub(lambda _: text, form, count=1)
+
+
+def _fills(form: str, action: str) -> bool:
+    blank = _BLANK.search(form)
+    if blank is None:
+        return False
+    before, after = form[: blank.start()], form[blank.end() :]
+    longer = len(action) > len(before) + len(after)
+    return longer and action.startswith(before) and action.endswith(after)
 
 
 @dataclass(frozen=True, slots=True)
