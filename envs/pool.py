@@ -9,84 +9,19 @@ actions, and checks that the replies repeat. A `Failure` says that it has given 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Sequence
 
-from envs.base import Env, EnvError, Observation, Outcome, Task
+from envs.base import Env, EnvError, Outcome, Task
+from envs.pool_types import Failure, Reply, Trace, check, diverged, raised
 
-Reason = Literal["error", "lost", "timeout", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a trajectory cannot go on.
-
-    Attributes:
-        reason: "error": the environment raised; playing it again would raise again. "lost": its worker or
-            server died with it, more often than the pool tries again. "timeout": no reply in time, each
-            time. "refused": its server does not play it (full, another version, other data).
-        message: For people: what happened, where, and what to do.
-    """
-
-    reason: Reason
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What became of one request.
-
-    Attributes:
-        key: The trajectory.
-        index: 0 if it was opened or forked, i after its i-th step (of a fork: counted from there).
-        observation: What the agent sees now; None after a failure.
-        outcome: Of a step, else None.
-        instruction: The task sentence, of an opening or a fork, else "".
-        failure: If set, the trajectory is dead, and only `release` is legal.
-    """
-
-    key: int
-    index: int
-    observation: Observation | None
-    outcome: Outcome | None = None
-    instruction: str = ""
-    failure: Failure | None = None
-
-
-@dataclass(slots=True)
-class Trace:
-    """What a pool remembers of a trajectory; enough to play it again.
-
-    Attributes:
-        task: Its task.
-        seed: Of its environment.
-        actions: All actions since the task's start, those before a fork included.
-        inherited: How many of them were played before the fork.
-        outstanding: Whether a request has no reply yet.
-        over: Whether it ended or failed.
-        checks: Digest of every reply since the task's start, where the back end can lose a trajectory.
-    """
-
-    task: Task
-    seed: int
-    actions: list[str] = field(default_factory=list)
-    inherited: int = 0
-    outstanding: bool = True
-    over: bool = False
-    checks: list[bytes] = field(default_factory=list)
-
-    @property
-    def index(self) -> int:
-        """Steps asked for since the trajectory was opened or forked."""
-        return len(self.actions) - self.inherited
+__all__ = ["EnvPool", "Failure", "LocalPool", "Reply"]
 
 
 class EnvPool(ABC):
     """Plays trajectories, each under a key of the caller's choice. Used by one thread, `wake` apart.
 
-    This class keeps the order of requests; a back end implements `_open`, `_step`, `_fork`, `_release` and
-    `_ready`, and can rely on that order.
+    This class sees to it that requests come in order; a back end implements `_open` (plays the trace's
+    actions too, if there are some), `_step`, `_fork`, `_release` and `_ready`, and can rely on that order.
     """
 
     def __init__(self) -> None:
@@ -100,6 +35,22 @@ class EnvPool(ABC):
         """
         self._check_free(key)
         self._traces[key] = Trace(task, seed)
+        self._open(key)
+
+    def replay(
+        self, key: int, task: Task, seed: int, actions: Sequence[str], checks: Sequence[str] = ()
+    ) -> None:
+        """Starts a trajectory and plays actions; there is one reply, where it then stands.
+
+        Args:
+            checks: What `check` says of the first replies, the opening's first. If one does not repeat, the
+                trajectory has failed ("diverged").
+
+        Raises:
+            EnvError: the key is in use.
+        """
+        self._check_free(key)
+        self._traces[key] = Trace(task, seed, list(actions), len(actions), list(checks))
         self._open(key)
 
     def step(self, key: int, action: str) -> None:
@@ -128,7 +79,7 @@ class EnvPool(ABC):
         if trace.over:
             raise EnvError(f"pool: the trajectory of key {source} is over: there is nothing to continue.")
         self._traces[key] = Trace(
-            trace.task, trace.seed, list(trace.actions), len(trace.actions), checks=list(trace.checks)
+            trace.task, trace.seed, list(trace.actions), len(trace.actions), list(trace.checks)
         )
         self._fork(key, source)
 
@@ -216,36 +167,46 @@ class LocalPool(EnvPool):
         self._make_env = make_env
         self._envs: dict[int, Env] = {}
         self._idle: list[Env] = []
+        self._stands: dict[int, Outcome | None] = {}
         self._replies: dict[int, Reply] = {}
 
     def _open(self, key: int) -> None:
-        def work() -> Reply:
-            env = self._take(key)
-            trace = self._traces[key]
-            observation = env.reset(trace.task, trace.seed)
-            return Reply(key, 0, observation, instruction=env.instruction)
-
-        self._do(key, work)
+        self._do(key, self._play)
 
     def _step(self, key: int, action: str) -> None:
-        def work() -> Reply:
+        def work(key: int) -> Reply:
             outcome = self._envs[key].step(action)
+            self._stands[key] = outcome
             return Reply(key, self._traces[key].index, outcome.observation, outcome)
 
         self._do(key, work)
 
     def _fork(self, key: int, source: int) -> None:
-        def work() -> Reply:
+        def work(key: int) -> Reply:
             env = self._take(key)
             observation = env.restore(self._envs[source].snapshot())
-            return Reply(key, 0, observation, instruction=env.instruction)
+            self._stands[key] = self._stands[source]
+            return Reply(key, 0, observation, self._stands[key], env.instruction)
 
         self._do(key, work)
 
-    def _do(self, key: int, work: Callable[[], Reply]) -> None:
+    def _play(self, key: int) -> Reply:
+        """Starts a task and plays the actions of its trace, holding the replies against its checks."""
+        env, trace = self._take(key), self._traces[key]
+        observation, outcome = env.reset(trace.task, trace.seed), None
+        for number, action in enumerate([None, *trace.actions]):
+            if action is not None:
+                outcome = env.step(action)
+                observation = outcome.observation
+            if number < len(trace.checks) and check(observation, outcome) != trace.checks[number]:
+                return Reply(key, 0, None, failure=diverged(trace, number))
+        self._stands[key] = outcome
+        return Reply(key, 0, observation, outcome, env.instruction)
+
+    def _do(self, key: int, work: Callable[[int], Reply]) -> None:
         """Keeps the reply; what the environment raises is one too, as it would be from another process."""
         try:
-            self._replies[key] = work()
+            self._replies[key] = work(key)
         except Exception as error:
             trace = self._traces[key]
             self._replies[key] = Reply(key, trace.index, None, failure=raised(error, trace))
@@ -261,6 +222,7 @@ class LocalPool(EnvPool):
 
     def _release(self, key: int) -> None:
         self._replies.pop(key, None)
+        self._stands.pop(key, None)
         env = self._envs.pop(key, None)
         if env is not None:
             env.close()
@@ -271,9 +233,3 @@ class LocalPool(EnvPool):
         for key in list(self._traces):
             self.release(key)
         self._idle.clear()
-
-
-def raised(error: Exception, trace: Trace) -> Failure:
-    """Returns the failure of a trajectory whose environment raised."""
-    where = f"at step {len(trace.actions)}" if trace.actions else "when it was opened"
-    return Failure("error", f"task {trace.task.id!r}, {where}: {type(error).__name__}: {error}")
