@@ -115,7 +115,7 @@ class KVSlots:
         """Lays out a forward pass of `counts[r]` new tokens after position `starts[r]` of `slots[r]`.
 
         Args:
-            slots: Strictly increasing.
+            slots: Each once; runs of increasing ones are attended over together.
             starts: Tokens cached per row.
             counts: New tokens per row, at least 1.
         """
@@ -123,7 +123,7 @@ class KVSlots:
         end_R = np.cumsum(count_R)
         offset_R = end_R - count_R
         position_T = np.arange(end_R[-1]) + np.repeat(start_R - offset_R, count_R)
-        self.reserve(int(slot_R[-1]) + 1, int((start_R + count_R).max()))
+        self.reserve(int(slot_R.max()) + 1, int((start_R + count_R).max()))
         spans = [
             self._span(slot_R[i:j], start_R[i:j], count_R[i:j], offset_R[i:j])
             for i, j in _cover(slot_R.tolist(), (start_R + count_R).tolist(), count_R.tolist())
@@ -167,7 +167,7 @@ def _cover(slots: list[int], lengths: list[int], counts: list[int]) -> list[tupl
     for r in range(1, len(slots)):
         wider = (slots[r] + 1 - slots[first]) * max(longest, lengths[r]) * max(most, counts[r])
         apart = (slots[r - 1] + 1 - slots[first]) * longest * most + lengths[r] * counts[r] + _SPAN_OVERHEAD
-        if wider > min(apart, _SPAN_LIMIT):
+        if slots[r] < slots[r - 1] or wider > min(apart, _SPAN_LIMIT):
             runs.append((first, r))
             first, longest, most = r, lengths[r], counts[r]
         else:

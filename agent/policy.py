@@ -14,22 +14,34 @@ from agent.types import Generation, Request
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are drawn. `temperature` 0 is greedy. No top-p/top-k: they would make the sampled
-    distribution differ from the one the learner differentiates."""
+    distribution differ from the one the learner differentiates. `top` > 0 has every token's entropy and
+    that many candidates recorded (`Generation.signals`)."""
 
     temperature: float = 1.0
+    top: int = 0
 
 
 class Policy(Protocol):
-    """A generator of responses, one conversation a key."""
+    """A generator of responses, one conversation a key, one response at a time in each.
+
+    A batch is asked for with `generate`. Where prompts come one by one, `start` and `advance` serve them as
+    they come: the responses in flight grow together, and each is handed out in the round that ends it.
+    """
 
     version: int
     window: int
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
-        """Samples one response a request, in the order of the requests."""
+        """Samples one response a request, in the order of the requests; nothing else may be in flight."""
+
+    def start(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        """Takes requests in, beside those in flight, which must have the same `sampling`."""
+
+    def advance(self) -> list[tuple[int, Generation]]:
+        """Decodes one round for everything in flight; returns (key, response) of what ended in it."""
 
     def release(self, key: int) -> None:
-        """Forgets the conversation `key`; unknown keys are fine."""
+        """Forgets the conversation `key`, a response in flight included; unknown keys are fine."""
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the learner's weights and drops every cached state computed with older ones."""

@@ -7,6 +7,7 @@ weights, no free slot) is computed again when it goes on.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from agent.draw import draw, signals
+from agent.flight import Flight
 from agent.kv_slots import ATTENTION, KVSlots
 from agent.policy import Sampling
 from agent.types import Generation, Request
@@ -27,6 +30,7 @@ class PolicyError(RuntimeError):
 class _Row:
     """The token row of one key; `cached` of its `ids` have keys and values in `slot`."""
 
+    key: int
     ids: list[int] = field(default_factory=list)
     cached: int = 0
     slot: int | None = None
@@ -60,7 +64,6 @@ class TorchPolicy:
     ) -> None:
         self.version = 0
         self.window = window
-        self._stop_ids = np.asarray(sorted(set(stop_ids)))
         self._max_parallel, self._prefill_tokens = max_parallel, prefill_tokens
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
         self._model.set_attn_implementation(ATTENTION)
@@ -69,12 +72,21 @@ class TorchPolicy:
         self._cache = KVSlots(self._model.config, self._model.dtype, self._model.device, window)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = list(range(max_parallel - 1, -1, -1))  # lowest slot last
+        self._flight = Flight(max_parallel, stop_ids)
+        self._seated: dict[int, _Row] = {}  # by slot, those in flight
+        self._queue: deque[tuple[_Row, Request]] = deque()  # started, without a slot yet
+        self._sampling = Sampling()
 
     def release(self, key: int) -> None:
         """See `Policy.release`."""
         row = self._rows.pop(key, None)
-        if row is not None:
-            self._drop(row)
+        if row is None:
+            return
+        self._queue = deque(waiting for waiting in self._queue if waiting[0] is not row)
+        if self._seated.get(row.slot) is row:
+            self._flight.drop([row.slot])
+            del self._seated[row.slot]
+        self._drop(row)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`.
@@ -85,9 +97,10 @@ class TorchPolicy:
             version: Number of these weights.
 
         Raises:
-            PolicyError: A name is unknown or missing or a shape differs. The weights are copied as
-                they come, so the policy must not be used until a load has succeeded.
+            PolicyError: Responses are in flight, or a name is unknown or missing or a shape differs. The
+                weights are copied as they come, so the policy must not be used until a load has succeeded.
         """
+        self._check_idle("load_weights")
         for row in self._rows.values():
             self._drop(row)
         targets = self._model.state_dict()
@@ -108,43 +121,65 @@ class TorchPolicy:
             raise PolicyError(f"load_weights: no value for {', '.join(missing)}")
         self.version = version
 
-    @torch.inference_mode()
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
-        """See `Policy.generate`.
+        """See `Policy.generate`; more requests than slots are served in waves.
 
         With temperature 0 the most likely token is taken and its log-probability is 0: that is the
         distribution sampled from.
 
         Raises:
-            PolicyError: Two requests of one key, a continuation of an unknown key, an empty prompt, or
-                one that leaves no room in the window.
+            PolicyError: As `start`, or responses are in flight.
         """
-        if len({request.key for request in requests}) != len(requests):
-            raise PolicyError("generate: two requests have the same key; a row has one response at a time")
-        generations = []
-        for start in range(0, len(requests), self._max_parallel):
-            generations += self._wave(requests[start : start + self._max_parallel], sampling)
-        return generations
+        self._check_idle("generate")
+        _check_keys(requests)
+        found: dict[int, Generation] = {}
+        for first in range(0, len(requests), self._max_parallel):
+            self.start(requests[first : first + self._max_parallel], sampling)
+            while self._queue or self._seated:
+                found.update(self.advance())
+        return [found[request.key] for request in requests]
 
-    def _wave(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
-        """Serves as many requests as there are slots."""
-        rows = [self._extend(request) for request in requests]
-        self._seat(rows)
-        order = sorted(range(len(rows)), key=lambda i: rows[i].slot)
-        rows_R = [rows[i] for i in order]
-        limit_R = np.asarray([min(requests[i].max_new_tokens, self.window - len(rows[i].ids)) for i in order])
-        uniform_RN = np.zeros((len(rows), limit_R.max()))
-        for r, i in enumerate(order):
-            uniform_RN[r, : limit_R[r]] = np.random.default_rng(requests[i].seed).random(limit_R[r])
-        ids_RN, logp_RN, count_R = self._sample(rows_R, limit_R, uniform_RN, sampling.temperature)
-        generations: list[Generation | None] = [None] * len(rows)
-        for r, i in enumerate(order):
-            ids = ids_RN[r, : count_R[r]].tolist()
-            rows_R[r].ids += ids
-            rows_R[r].cached = len(rows_R[r].ids) - 1  # the last token was sampled, not fed
-            finish = "stop" if ids[-1] in self._stop_ids else "length"
-            generations[i] = Generation(ids, logp_RN[r, : count_R[r]].tolist(), finish)
-        return generations
+    def start(self, requests: Sequence[Request], sampling: Sampling) -> None:
+        """See `Policy.start`; what finds no slot waits for one.
+
+        Raises:
+            PolicyError: Two requests of one key, a continuation of an unknown key, an empty prompt, one that
+                leaves no room in the window, or another `sampling` than what is in flight.
+        """
+        busy = {row.key for row in self._seated.values()} | {row.key for row, _ in self._queue}
+        if busy and sampling != self._sampling:
+            raise PolicyError(f"start: {self._sampling} is in flight, got {sampling}; finish that first")
+        _check_keys(requests, busy)
+        self._sampling = sampling
+        self._queue.extend([(self._extend(request), request) for request in requests])
+
+    @torch.inference_mode()
+    def advance(self) -> list[tuple[int, Generation]]:
+        """See `Policy.advance`; a new prompt is computed beside the others' next tokens."""
+        new = self._admit()
+        if not self._seated:
+            return []
+        logits_AV = self._feed(new) if new else self._decode()
+        sampling = self._sampling
+        ids_A, logp_A = draw(logits_AV, self._flight.uniform_A(), sampling.temperature)
+        signal_AK = signals(logits_AV, sampling) if sampling.top else None
+        ended = self._flight.record(ids_A, logp_A, signal_AK).tolist()
+        finished = []
+        for slot in ended:
+            row, generation = self._seated.pop(slot), self._flight.generation(slot)
+            row.ids += generation.ids
+            row.cached = len(row.ids) - 1  # the last token was sampled, not fed
+            finished.append((row.key, generation))
+        if ended:
+            self._flight.drop(ended)
+        return finished
+
+    def _check_idle(self, what: str) -> None:
+        if self._queue or self._seated:
+            flying = len(self._queue) + len(self._seated)
+            raise PolicyError(
+                f"{what}: {flying} responses are in flight; advance until they ended, or release"
+            )
 
     def _extend(self, request: Request) -> _Row:
         """Adds the request's ids to its row and checks that there is room for a response."""
@@ -152,30 +187,44 @@ class TorchPolicy:
         if row is None:
             if not request.fresh:
                 raise PolicyError(f"generate: key {request.key} is unknown and its request not fresh")
-            row = self._rows[request.key] = _Row()
-        ids = [*request.ids] if request.fresh else [*row.ids, *request.ids]
-        if not request.ids or len(ids) >= self.window or request.max_new_tokens < 1:
+            row = self._rows[request.key] = _Row(request.key)
+        kept = 0 if request.fresh else len(row.ids) if request.keep is None else request.keep
+        if kept > len(row.ids):
+            raise PolicyError(f"generate: key {request.key} keeps {kept} tokens of the {len(row.ids)} it has")
+        ids = [*row.ids[:kept], *request.ids]
+        nothing_new = not request.ids and (request.keep is None or not kept)
+        if nothing_new or len(ids) >= self.window or request.max_new_tokens < 1:
             raise PolicyError(
                 f"generate: key {request.key} adds {len(request.ids)} tokens, which makes {len(ids)}, and "
                 f"asks for up to {request.max_new_tokens}; a prompt must not be empty and must leave room in "
                 f"the window ({self.window})"
             )
         row.ids = ids
-        if request.fresh:
-            row.cached = 0
+        row.cached = min(row.cached, kept, len(ids) - 1)  # the last token is fed again if nothing was added
         return row
 
-    def _seat(self, rows: Sequence[_Row]) -> None:
-        """Gives every row a slot; rows not asked for now lose theirs if there is no free one."""
+    def _admit(self) -> dict[int, _Row]:
+        """Seats those who wait, as far as there are slots; returns the rows by slot."""
+        room = self._max_parallel - len(self._seated)
+        taken = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        wanted = {id(row) for row, _ in taken} | set(map(id, self._seated.values()))
         idle = None
-        for row in rows:
+        for row, request in taken:
             if row.slot is None:
                 if not self._free:
                     if idle is None:
-                        wanted = set(map(id, rows))
                         idle = [o for o in self._rows.values() if o.slot is not None and id(o) not in wanted]
                     self._drop(idle.pop())
                 row.slot = self._free.pop()
+            self._seated[row.slot] = row
+            self._flight.add(
+                row.slot,
+                prompt=len(row.ids),
+                limit=min(request.max_new_tokens, self.window - len(row.ids)),
+                seed=request.seed,
+                signals=1 + self._sampling.top if self._sampling.top else 0,
+            )
+        return {row.slot: row for row, _ in taken}
 
     def _drop(self, row: _Row) -> None:
         """Forgets the keys and values of a row."""
@@ -184,74 +233,58 @@ class TorchPolicy:
             self._free.sort(reverse=True)
         row.slot, row.cached = None, 0
 
-    def _sample(
-        self, rows_R: list[_Row], limit_R: np.ndarray, uniform_RN: np.ndarray, temperature: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Samples until every row has stopped or reached its limit.
+    def _decode(self) -> torch.Tensor:
+        """Feeds every response's last token; returns the logits of the next [A, V]."""
+        ids_A, position_A = self._flight.last_A()
+        return self._forward(ids_A, self._flight.active_A, position_A, np.ones_like(ids_A))
 
-        Returns:
-            Token ids [R, N], their log-probabilities [R, N] and the length of each response [R].
-        """
-        slot_R = np.asarray([row.slot for row in rows_R])
-        length_R = np.asarray([len(row.ids) for row in rows_R])
-        ids_RN = np.zeros(uniform_RN.shape, dtype=np.int64)
-        logp_RN = np.zeros(uniform_RN.shape, dtype=np.float32)
-        count_R = np.zeros(len(rows_R), dtype=np.int64)
-        active = np.arange(len(rows_R))
-        logits_AV = self._prefill(rows_R)
-        for n in range(uniform_RN.shape[1]):
-            ids_A, logp_A = draw(logits_AV, uniform_RN[active, n], temperature)
-            ids_RN[active, n], logp_RN[active, n] = ids_A, logp_A
-            count_R[active] = n + 1
-            goes_on_A = ~np.isin(ids_A, self._stop_ids) & (limit_R[active] > n + 1)
-            active, ids_A = active[goes_on_A], ids_A[goes_on_A]
-            if not len(active):
-                break
-            logits_AV = self._forward(ids_A, slot_R[active], length_R[active] + n, np.ones_like(active))
-        return ids_RN, logp_RN, count_R
-
-    def _prefill(self, rows_R: list[_Row]) -> torch.Tensor:
-        """Computes what is not cached of each row; returns the logits after its last token [R, V].
+    def _feed(self, new: dict[int, _Row]) -> torch.Tensor:
+        """Feeds what is not cached of `new` rows and the last token of all others; returns as `_decode`.
 
         Rows that begin with the same prompt (members of a group) are computed once and copied.
         """
+        slots = self._flight.active_A.tolist()
+        last = dict(zip(slots, zip(*self._flight.last_A(), strict=True), strict=True))
         leaders: dict[tuple[int, ...], int] = {}
-        leader_R = [
-            r if row.cached else leaders.setdefault(tuple(row.ids), r) for r, row in enumerate(rows_R)
+        leader_of = {
+            slot: slot if new[slot].cached else leaders.setdefault(tuple(new[slot].ids), slot)
+            for slot in slots
+            if slot in new
+        }
+        # Single tokens first: a span of them is not to be cut by a prompt in between.
+        order = [slot for slot in slots if slot not in new] + sorted(set(leader_of.values()))
+        feeds = [
+            (slot, new[slot].cached, new[slot].ids[new[slot].cached :])
+            if slot in new
+            else (slot, last[slot][1], [last[slot][0]])
+            for slot in order
         ]
-        unique = sorted(set(leader_R))
-        parts, at = [], 0
-        while at < len(unique):
-            end, tokens = at, 0
-            while end < len(unique) and (
-                end == at or tokens + _new(rows_R[unique[end]]) <= self._prefill_tokens
-            ):
-                tokens += _new(rows_R[unique[end]])
-                end += 1
-            chosen = [rows_R[r] for r in unique[at:end]]
-            parts.append(
-                self._forward(
-                    np.concatenate([row.ids[row.cached :] for row in chosen]),
-                    [row.slot for row in chosen],
-                    [row.cached for row in chosen],
-                    [_new(row) for row in chosen],
-                )
-            )
-            at = end
-        self._copy_shared(rows_R, leader_R)
-        place = {r: i for i, r in enumerate(unique)}
-        return torch.cat(parts)[[place[leader] for leader in leader_R]]
+        logits_RV = self._forward_in_parts(feeds)
+        self._copy_shared(new, leader_of)
+        place = {slot: i for i, slot in enumerate(order)}
+        return logits_RV[[place[leader_of.get(slot, slot)] for slot in slots]]
 
-    def _copy_shared(self, rows_R: list[_Row], leader_R: list[int]) -> None:
+    def _forward_in_parts(self, feeds: Sequence[tuple[int, int, Sequence[int]]]) -> torch.Tensor:
+        """Forward passes of at most `prefill_tokens` (at least one row each) over (slot, start, ids)."""
+        parts, first, tokens = [], 0, 0
+        for i, (_, _, ids) in enumerate([*feeds, (0, 0, range(self._prefill_tokens + 1))]):
+            if i > first and tokens + len(ids) > self._prefill_tokens:
+                slots, starts, chosen = zip(*feeds[first:i], strict=True)
+                parts.append(self._forward(np.concatenate(chosen), slots, starts, [len(c) for c in chosen]))
+                first, tokens = i, 0
+            tokens += len(ids)
+        return torch.cat(parts)
+
+    def _copy_shared(self, new: dict[int, _Row], leader_of: dict[int, int]) -> None:
         """Copies the cache of each leader to the rows that follow it."""
         followers: dict[int, list[int]] = {}
-        for r, leader in enumerate(leader_R):
-            if r != leader:
-                followers.setdefault(leader, []).append(rows_R[r].slot)
+        for slot, leader in leader_of.items():
+            if slot != leader:
+                followers.setdefault(leader, []).append(slot)
         if followers:
-            self._cache.reserve(max(row.slot for row in rows_R) + 1, 0)
+            self._cache.reserve(max(new) + 1, 0)
         for leader, slots in followers.items():
-            self._cache.copy(rows_R[leader].slot, slots, len(rows_R[leader].ids))
+            self._cache.copy(leader, slots, len(new[leader].ids))
 
     def _forward(
         self, ids_T: np.ndarray, slots: Sequence[int], starts: Sequence[int], counts: Sequence[int]
@@ -268,27 +301,7 @@ class TorchPolicy:
         return output.logits[0].float()
 
 
-def draw(logits_RV: torch.Tensor, uniform_R: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draws one token a row by inverting the cumulative distribution at `uniform_R`.
-
-    Args:
-        logits_RV: Unscaled logits, float32.
-        uniform_R: In [0, 1).
-        temperature: Divides the logits; 0 takes the most likely token.
-
-    Returns:
-        Ids [R] and log-probabilities under the distribution drawn from [R].
-    """
-    if temperature == 0.0:
-        ids_R = logits_RV.argmax(dim=-1)
-        return ids_R.cpu().numpy(), np.zeros(len(ids_R), dtype=np.float32)
-    logp_RV = torch.log_softmax(logits_RV / temperature, dim=-1)
-    cumulative_RV = logp_RV.exp().cumsum(dim=-1, dtype=torch.float64)
-    # The first token whose cumulative probability exceeds the target; one of probability 0 never does first.
-    target_R1 = torch.from_numpy(uniform_R).to(logits_RV.device)[:, None] * cumulative_RV[:, -1:]
-    ids_R1 = torch.searchsorted(cumulative_RV, target_R1, right=True).clamp_(max=logits_RV.shape[1] - 1)
-    return ids_R1[:, 0].cpu().numpy(), logp_RV.gather(1, ids_R1)[:, 0].cpu().numpy()
-
-
-def _new(row: _Row) -> int:
-    return len(row.ids) - row.cached
+def _check_keys(requests: Sequence[Request], busy: set[int] = frozenset()) -> None:
+    keys = [request.key for request in requests]
+    if len(set(keys)) != len(keys) or not busy.isdisjoint(keys):
+        raise PolicyError("generate: two requests have the same key; a row has one response at a time")

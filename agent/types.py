@@ -27,6 +27,8 @@ class Request:
         fresh: Forget whatever is cached under `key` first.
         seed: Seeds this response's sampling, so that it does not depend on its batch.
         max_new_tokens: Longest response, stop token included.
+        keep: Tokens of the row that stay before `ids` are added, the rest being forgotten (None: all). With
+            the length of a prompt it asks for another response to it. Not together with `fresh`.
     """
 
     key: int
@@ -34,6 +36,7 @@ class Request:
     fresh: bool
     seed: int
     max_new_tokens: int
+    keep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,14 @@ class Generation:
         logps: Log-probability of each under the distribution really sampled from (temperature
             included), same length as `ids`.
         finish: `stop`, or `length` when `max_new_tokens` or the window cut the response.
+        signals: [tokens][1 + top], the entropy of the distribution each token was drawn from and the
+            log-probabilities of its `Sampling.top` likeliest candidates; None if `top` is 0.
     """
 
     ids: list[int]
     logps: list[float]
     finish: Finish
+    signals: list[list[float]] | None = None
 
 
 @dataclass(slots=True)

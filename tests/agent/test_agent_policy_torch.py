@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from agent.draw import draw
 from agent.policy import Sampling
-from agent.policy_torch import PolicyError, TorchPolicy, draw
+from agent.policy_torch import PolicyError, TorchPolicy
 from agent.types import Request
 from tests.toy import tiny_model
 
