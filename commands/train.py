@@ -18,6 +18,7 @@ from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
 from envs.base import Task
+from eval import environment
 from eval.report import write_report
 from eval.result import load_evals, save_eval
 from eval.summary import result_line, write_summary
@@ -31,9 +32,11 @@ from rl.store import TrajectoryStore
 from rl.track import Tracker
 
 
-def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -> None:
-    """Trains an experiment, or goes on with a run, and ends with its result in one line."""
-    loaded, run_dir = _start(experiment, overrides, resume)
+def run(
+    experiment: str | None, overrides: Sequence[str], resume: Path | None, out: Path | None = None
+) -> None:
+    """Trains an experiment into `out` (or a new folder), or goes on with a run; ends with its result."""
+    loaded, run_dir = _start(experiment, overrides, resume, out)
     config = loaded.config
     console = build.console()
     pipeline = build.credit_pipeline(loaded)
@@ -97,9 +100,13 @@ def run(experiment: str | None, overrides: Sequence[str], resume: Path | None) -
     _finish(run_dir, pipeline.name, config.train.updates, console)
 
 
-def _start(experiment: str | None, overrides: Sequence[str], resume: Path | None) -> tuple[Loaded, Path]:
+def _start(
+    experiment: str | None, overrides: Sequence[str], resume: Path | None, out: Path | None
+) -> tuple[Loaded, Path]:
     """The configuration and the folder of the run; a new folder is not made yet."""
     if resume is not None:
+        if out is not None:
+            raise ConfigError("--resume goes on in the run's own folder: leave --out away")
         saved = load_run(resume)
         loaded = load_run(resume, overrides) if experiment is None else load(experiment, overrides)
         differences = config_differences(build.plain(saved.config), build.plain(loaded.config))
@@ -115,6 +122,12 @@ def _start(experiment: str | None, overrides: Sequence[str], resume: Path | None
         )
     loaded = load(experiment, overrides)
     config = loaded.config
+    if out is not None:
+        if (out / "config.json").exists():
+            raise ConfigError(
+                f"{out} holds a run: go on with it (`train --resume {out}`), or choose another --out"
+            )
+        return loaded, out
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return loaded, Path("runs") / f"{config.name}-{config.credit.name}-s{config.seed}-{stamp}"
 
@@ -123,6 +136,7 @@ def _record(loaded: Loaded, run_dir: Path) -> None:
     """Writes the configuration, and beside it where each value came from (a resumed run keeps the latter)."""
     run_dir.mkdir(parents=True, exist_ok=True)
     write_config(loaded.config, run_dir / "config.json")
+    environment.record(run_dir)
     sources = run_dir / "sources.json"
     if not sources.exists():
         sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
