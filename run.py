@@ -60,11 +60,14 @@ def train(
     experiment: MaybeExperiment = None,
     overrides: Overrides = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run's folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the new run (default: runs/ID).")
+    ] = None,
 ) -> None:
     """Train an experiment; the last line is its result, the rest is in runs/ID/."""
     from commands.train import run
 
-    run(*_arguments(experiment, overrides), resume)
+    run(*_arguments(experiment, overrides), resume, out)
 
 
 @app.command(
@@ -85,12 +88,38 @@ def evaluate(
     work(*_arguments(experiment, overrides), run, out)
 
 
-@app.command()
-def report(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]) -> None:
-    """Write report.html and summary.json of a run again from its files."""
+@app.command(
+    epilog="Examples: [bold]run.py report runs/ID[/] · [bold]run.py report runs/A runs/B runs/C[/]",
+)
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Default: RUN/report.html; of several runs: runs/report.html."),
+    ] = None,
+) -> None:
+    """Write a run's report again, or one over several runs: seeds averaged, methods side by side."""
     from commands.evaluate import report as work
 
-    work(run)
+    work(runs, out)
+
+
+@app.command(
+    epilog="Examples: [bold]run.py view[/] · [bold]run.py view runs/ID --port 9000 --open[/]",
+)
+def view(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or one run.")
+    ] = Path("runs"),
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Default: 8765, or any that is free.")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Look at runs in the browser: progress, comparisons, every step with its credit (this machine only)."""
+    from commands.view import run
+
+    run(folder, port, browser)
 
 
 @app.command(
@@ -145,7 +174,7 @@ def doctor() -> None:
 @app.command()
 def warmstart(
     experiment: Annotated[
-        str, typer.Option(help="Whose prompts and held-out games are used.")
+        str, typer.Option(help="Its environment, prompts and held-out tasks are used.")
     ] = "alfworld_cpu",
     tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens to train on (default: as shipped).")
@@ -162,18 +191,10 @@ def warmstart(
         int | None, typer.Option(min=1, help="Stop after this many; the same command goes on.")
     ] = None,
 ) -> None:
-    """Make the embedded policy again: supervised learning on the search expert's walks (minutes on CPU)."""
-    from commands import warmstart as command
+    """Make an embedded policy again: supervised learning on an expert's walks (minutes on CPU)."""
+    from commands.warmstart import run
 
-    command.run(
-        experiment,
-        work or Path("runs") / f"warmstart-s{seed}",
-        out,
-        tokens=tokens or command.TOKENS,
-        seed=seed,
-        threads=threads,
-        shards=shards,
-    )
+    run(experiment, work, out, tokens=tokens, seed=seed, threads=threads, shards=shards)
 
 
 def main() -> None:

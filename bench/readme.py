@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from eval.runfolder import RunFolder
 from eval.summary import result_line, summarise
@@ -20,8 +21,8 @@ from eval.summary import result_line, summarise
 README = Path(__file__).resolve().parent.parent / "README.md"
 LINE = re.compile(r"(<!-- line:(\w+) -->\n```\n\$ [^\n]*\n).*?(```\n<!-- /line -->)", re.DOTALL)
 TABLE = re.compile(r"(<!-- figures:(\w+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
-COLUMNS = ["method", "seed", "updates", "games", "before", "after", "difference", "minutes"]
-HEAD = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
+COLUMNS = ["method", "seed", "updates", "tasks", "before", "after", "difference"]
+SCORES = ["score before", "score after"]
 
 
 def main(folders: Sequence[str]) -> None:
@@ -56,33 +57,30 @@ def fill(text: str, runs: Sequence[RunFolder]) -> str:
 
 def last_line(run: RunFolder) -> str:
     """Returns the line the run ended with; its folder is written as `runs/ID`."""
-    return (
-        result_line(run.before, run.after, run.method, run.updates, f"runs/{run.path.name}/report.html")
-        + "\n"
-    )
+    return result_line(run, f"runs/{run.path.name}/report.html") + "\n"
 
 
 def table(runs: Sequence[RunFolder]) -> str:
-    """Returns the Markdown table of some runs, sorted by method and seed."""
-    return HEAD + "".join(map(_row, sorted(runs, key=lambda run: (run.method, run.get("seed")))))
+    """Returns the Markdown table of some runs of one experiment, sorted by method and seed."""
+    summaries = [summarise(run) for run in sorted(runs, key=lambda run: (run.method, run.get("seed")))]
+    graded = any(summary["graded"] for summary in summaries)
+    columns = [*COLUMNS, *(SCORES if graded else ()), "minutes"]
+    rows = [_cells(summary, graded) for summary in summaries]
+    return "".join(f"| {' | '.join(map(str, row))} |\n" for row in (columns, ["---"] * len(columns), *rows))
 
 
-def _row(run: RunFolder) -> str:
-    s = summarise(run)
-    rates = [
-        f"{s[key]['success']:.2f} [{s[key]['lo']:.2f}, {s[key]['hi']:.2f}]" for key in ("before", "after")
-    ]
-    difference = f"{s['difference']:+.2f} [{s['lo']:+.2f}, {s['hi']:+.2f}]"
-    cells = [
-        run.method.upper(),
-        s["seed"],
-        s["updates"],
-        s["n"],
-        *rates,
-        difference,
-        f"{s['seconds'] / 60:.0f}",
-    ]
-    return f"| {' | '.join(map(str, cells))} |\n"
+def _cells(s: Mapping[str, Any], graded: bool) -> list[Any]:
+    before, after = s["before"], s["after"]
+
+    def rate(of: Mapping[str, float], name: str, low: str, high: str) -> str:
+        return f"{of[name]:.2f} [{of[low]:.2f}, {of[high]:.2f}]"
+
+    cells = [s["method"].upper(), s["seed"], s["updates"], s["n"]]
+    cells += [rate(result, "success", "lo", "hi") for result in (before, after)]
+    cells.append(f"{s['difference']:+.2f} [{s['lo']:+.2f}, {s['hi']:+.2f}]")
+    if graded:
+        cells += [rate(result, "score", "score_lo", "score_hi") for result in (before, after)]
+    return [*cells, f"{s['seconds'] / 60:.0f}"]
 
 
 if __name__ == "__main__":

@@ -49,9 +49,10 @@ def rollouts(groups: int, steps: int, seed: int) -> StepTable:
     for group, game in enumerate(generate_games("train", groups, seed=seed)):
         for k in range(GROUP):
             number = group * GROUP + k
-            walk, won = demonstrate(game, seed=seed + number, mistakes=0.1 + 0.08 * k, max_steps=steps)
-            for t, step in enumerate(walk):
-                reward = 10.0 * (won and t == len(walk) - 1)
+            walk = demonstrate(game, seed=seed + number, mistakes=0.1 + 0.08 * k, max_steps=steps)
+            won = walk.outcome.success
+            for t, step in enumerate(walk.steps):
+                reward = 10.0 * (won and t == len(walk.steps) - 1)
                 row = (group, number, t, won, reward, 10.0 * won, step.observation.text)
                 row += (step.observation.anchor, step.action, step.action in step.observation.admissible)
                 for column, value in zip(columns.values(), row, strict=True):

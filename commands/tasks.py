@@ -72,6 +72,7 @@ class Webshop:
             seed=env.data_seed,
             order=options.order,
             rule=options.rule,
+            results_a_page=options.results_a_page,
         )
 
     def tasks(self, split: str, n: int | None = None) -> list[Goal]:

@@ -20,7 +20,8 @@ from configs.text import ConfigError
 from envs.base import Task
 from eval import environment
 from eval.report import write_report
-from eval.result import load_evals, save_eval
+from eval.result import save_eval
+from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState, config_differences
 from rl.forward import ResponseModel
@@ -97,7 +98,7 @@ def run(
     finally:
         progress.close()
         tracker.close()
-    _finish(run_dir, pipeline.name, config.train.updates, console)
+    _finish(run_dir, console)
 
 
 def _start(
@@ -179,9 +180,9 @@ def _evaluator(
     return evaluator
 
 
-def _finish(run_dir: Path, method: str, updates: int, console: Console) -> None:
-    evals = load_evals(run_dir)
+def _finish(run_dir: Path, console: Console) -> None:
     report = write_report(run_dir)
     write_summary(run_dir)
-    console.print(evals[max(evals)].table(f"held-out, after {updates} updates"))
-    print(result_line(evals[0], evals[max(evals)], method, updates, report))
+    run = RunFolder.read(run_dir)
+    console.print(run.after.table(f"held-out, after {run.updates} updates"))
+    print(result_line(run, report))

@@ -1,4 +1,4 @@
-"""`run.py warmstart`: makes the embedded policy from the search expert's walks, with its provenance."""
+"""`run.py warmstart`: makes an embedded policy from an expert's walks, with its provenance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +16,75 @@ from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
+from envs.alfworld.demonstrate import AlfworldLessons
+from envs.demonstration import Lessons
+from envs.webshop.demonstrate import WebshopLessons
 from eval.result import EvalResult
 from rl.embedded import Architecture, build_model, train_tokenizer
 from rl.warmstart import STATE_FILE, Warmstart, WarmstartOptions, corpus
 
-TOKENS = 8_000_000
 TOKENIZER_SHARDS = 4
-SHIPPED = build.ROOT / "agent" / "assets" / "alfworld-tiny"
+ASSETS = build.ROOT / "agent" / "assets"
 PROVENANCE = "provenance.json"
 LOG = "warmstart.jsonl"
 
 
+@dataclass(frozen=True)
+class Curriculum:
+    """How the policy of one environment is made.
+
+    Attributes:
+        lessons: What it learns from.
+        tokens: As shipped.
+        architecture: Its size.
+    """
+
+    lessons: Lessons
+    tokens: int
+    architecture: Architecture
+
+
+CURRICULA = {
+    "alfworld": Curriculum(AlfworldLessons(), 8_000_000, Architecture()),
+    "webshop": Curriculum(WebshopLessons(), 6_000_000, Architecture(vocab=2048, numbers="pairs")),
+}
+"""By the name in `env.name`."""
+
+
 def run(
-    experiment: str, work: Path, out: Path | None, *, tokens: int, seed: int, threads: int, shards: int | None
+    experiment: str,
+    work: Path | None,
+    out: Path | None,
+    *,
+    tokens: int | None,
+    seed: int,
+    threads: int,
+    shards: int | None,
 ) -> None:
     """Trains, evaluates on the experiment's held-out games and writes a Hugging Face folder.
 
     Args:
-        experiment: Whose prompts and held-out games are used.
-        work: Holds the state after each shard; a run found there is gone on with.
+        experiment: Whose prompts and held-out tasks are used; its environment chooses the curriculum.
+        work: Holds the state after each shard; a run found there is gone on with. None: a folder in runs/.
         out: Folder of the finished policy; `work`/policy if None.
-        tokens: Tokens to train on, in all.
+        tokens: Tokens to train on, in all; as shipped if None.
         seed: Seeds everything.
         threads: CPU threads (0: all cores).
         shards: Stop after this many shards, unfinished; None runs to the end.
     """
-    loaded = load(experiment)
+    config = load(experiment).config
+    name = config.env.name
+    curriculum = CURRICULA[name]
+    work = work or Path("runs") / f"warmstart-{name}-s{seed}"
     build.use_threads(threads)
     build.hush()
-    options, arch = WarmstartOptions(tokens=tokens, seed=seed), Architecture()
+    options, arch = WarmstartOptions(tokens or curriculum.tokens, seed=seed), curriculum.architecture
     console = build.console()
     console.print(f"tokenizer: {arch.vocab} tokens, from {TOKENIZER_SHARDS} shards of demonstrations")
-    tokenizer = train_tokenizer(corpus(options, TOKENIZER_SHARDS), arch.vocab)
+    tokenizer = train_tokenizer(corpus(curriculum.lessons, seed, TOKENIZER_SHARDS), arch)
     model = build_model(arch, tokenizer, derive(seed, "warmstart", "weights"))
-    prompts = build.prompt_builder(loaded.config, tokenizer)
-    warmstart = Warmstart(model, tokenizer, prompts, options)
+    prompts = build.prompt_builder(config, tokenizer)
+    warmstart = Warmstart(model, tokenizer, prompts, curriculum.lessons, options)
     if (work / STATE_FILE).exists():
         _go_on(warmstart, work)
         console.print(f"going on after shard {warmstart.shard} ({warmstart.seen / 1e6:.1f} M tokens)")
@@ -60,19 +94,18 @@ def run(
     except _Stopped:
         console.print(f"stopped after shard {warmstart.shard}; the same command goes on")
         return
-    config = loaded.config
     policy = build.policy(config, model.eval(), prompts)
     world = open_world(config.env)
     tasks = world.tasks(config.eval.split, config.eval.tasks)
     result = build.evaluation(config, policy, prompts, tasks, world.make_env)
-    console.print(result.table(f"held-out games of {experiment}, temperature {result.temperature}"))
+    console.print(result.table(f"held-out tasks of {experiment}, temperature {result.temperature}"))
     folder = out or work / "policy"
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     document = _provenance(folder, experiment, warmstart, arch, result, record)
     text = json.dumps(document, indent=2)
     (folder / PROVENANCE).write_text(f"{text}\n", encoding="utf-8")
-    print(f"{_compare(json.loads(text))} · {folder}")
+    print(f"{_compare(json.loads(text), ASSETS / f'{name}-tiny')} · {folder}")
 
 
 class _Stopped(Exception):
@@ -133,8 +166,10 @@ def _provenance(
     low, high = result.ci
     options = asdict(warmstart.options)
     return {
-        "command": f"python run.py warmstart --tokens {options['tokens']} --seed {options['seed']}",
+        "command": f"python run.py warmstart --experiment {experiment} --tokens {options['tokens']} "
+        f"--seed {options['seed']}",
         "options": options,
+        "lessons": asdict(warmstart.lessons),
         "architecture": asdict(arch),
         "parameters": sum(p.numel() for p in warmstart.model.parameters()),
         "shards": warmstart.shard,
@@ -143,11 +178,12 @@ def _provenance(
         "losses": [round(loss, 4) for loss in record.losses],
         "evaluation": {
             "experiment": experiment,
-            "games": result.n,
+            "tasks": result.n,
             "temperature": result.temperature,
             "success": round(result.success, 4),
             "lo": round(low, 4),
             "hi": round(high, 4),
+            "score": round(result.overall.score, 4),
             "per_family": {family: round(tally.rate, 4) for family, tally in result.per_family.items()},
         },
         "tolerance": "another machine's rounding gives other weights; success agrees within the interval",
@@ -160,16 +196,16 @@ def _provenance(
     }
 
 
-def _compare(made: Mapping[str, Any]) -> str:
+def _compare(made: Mapping[str, Any], folder: Path) -> str:
     """The result in one line, beside the shipped policy's if that was made with the same options."""
     figures = made["evaluation"]
     rate = f"{figures['success']:.2f} [{figures['lo']:.2f},{figures['hi']:.2f}]"
-    line = f"success {rate} on {figures['games']} games"
-    shipped = SHIPPED / PROVENANCE
+    line = f"success {rate} on {figures['tasks']} tasks"
+    shipped = folder / PROVENANCE
     if not shipped.exists():
         return line
     theirs = json.loads(shipped.read_text(encoding="utf-8"))
-    if any(made[key] != theirs[key] for key in ("options", "architecture")):
+    if any(made[key] != theirs[key] for key in ("options", "lessons", "architecture")):
         return f"{line} (the shipped policy has other options)"
     success = theirs["evaluation"]["success"]
     inside = figures["lo"] <= success <= figures["hi"]

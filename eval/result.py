@@ -15,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
-from scipy.stats import binomtest
+from scipy.stats import binomtest, sem, t
 
 CONFIDENCE = 0.95
 
@@ -29,6 +30,16 @@ def wilson(successes: int, n: int) -> tuple[float, float]:
     """Returns the 95 % Wilson score interval of `successes` out of `n` (n ≥ 1)."""
     interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range."""
+    n = len(values)
+    if n == 1:
+        return 0.0, 1.0
+    mean, error = float(np.mean(values)), float(sem(values))
+    margin = error * float(t.ppf((1 + CONFIDENCE) / 2, n - 1))
+    return max(0.0, mean - margin), min(1.0, mean + margin)
 
 
 def check_ids(ids: Sequence[str]) -> None:
@@ -85,6 +96,8 @@ class Tally:
         lo: Lower end of the 95 % Wilson interval of `rate`.
         hi: Upper end.
         score: Mean score over tasks.
+        score_lo: Lower end of the 95 % interval of `score` (Student's, over tasks).
+        score_hi: Upper end.
         mean_steps: Mean steps over tasks, solved or not.
         truncated: Share of tasks ended by the step limit.
         well_formed: Share of steps with the required tags.
@@ -98,6 +111,8 @@ class Tally:
     lo: float
     hi: float
     score: float
+    score_lo: float
+    score_hi: float
     mean_steps: float
     truncated: float
     well_formed: float
@@ -113,13 +128,17 @@ class Tally:
         # A task can end before its first step (its prompt does not fit); then no step was valid.
         steps = sum(task.steps for task in tasks)
         lo, hi = wilson(successes, n)
+        scores = [task.score for task in tasks]
+        score_lo, score_hi = mean_interval(scores)
         return cls(
             n=n,
             successes=successes,
             rate=successes / n,
             lo=lo,
             hi=hi,
-            score=sum(task.score for task in tasks) / n,
+            score=sum(scores) / n,
+            score_lo=score_lo,
+            score_hi=score_hi,
             mean_steps=steps / n,
             truncated=sum(task.truncated for task in tasks) / n,
             well_formed=sum(task.well_formed for task in tasks) / max(steps, 1),
@@ -184,6 +203,11 @@ class EvalResult:
         return self.overall.lo, self.overall.hi
 
     @property
+    def graded(self) -> bool:
+        """Whether the score says more than success: some task earned part of it."""
+        return any(task.score != float(task.success) for task in self.tasks)
+
+    @property
     def tokens(self) -> int:
         """Tokens sampled."""
         return sum(task.tokens for task in self.tasks)
@@ -191,7 +215,16 @@ class EvalResult:
     def metrics(self) -> dict[str, float]:
         """Returns the figures a tracker logs, named `eval/…`."""
         overall = self.overall
-        names = ("score", "mean_steps", "truncated", "well_formed", "admissible", "valid")
+        names = (
+            "score",
+            "score_lo",
+            "score_hi",
+            "mean_steps",
+            "truncated",
+            "well_formed",
+            "admissible",
+            "valid",
+        )
         return {
             "eval/n": float(overall.n),
             "eval/success": overall.rate,
@@ -235,7 +268,17 @@ class EvalResult:
         """Returns the result as a table for the terminal, one row a family and one for all."""
         table = Table(title=title)
         table.add_column("family")
-        for name in ("n", "success", "95 % interval", "score", "steps", "valid", "admissible", "cut off"):
+        for name in (
+            "n",
+            "success",
+            "95 % interval",
+            "score",
+            "95 % interval",
+            "steps",
+            "valid",
+            "admissible",
+            "cut off",
+        ):
             table.add_column(name, justify="right")
         for family, tally in self.per_family.items():
             table.add_row(family, *_cells(tally))
@@ -251,6 +294,7 @@ def _cells(tally: Tally) -> list[str]:
         f"{tally.rate:.3f}",
         f"[{tally.lo:.2f}, {tally.hi:.2f}]",
         f"{tally.score:.3f}",
+        f"[{tally.score_lo:.2f}, {tally.score_hi:.2f}]",
         f"{tally.mean_steps:.1f}",
         f"{tally.valid:.1%}",
         f"{tally.admissible:.1%}",

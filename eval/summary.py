@@ -10,27 +10,46 @@ from eval.compare import compare, disjoint
 from eval.result import EvalResult, Tally
 from eval.runfolder import RunFolder
 
+NOUNS = {"alfworld": "games", "webshop": "goals"}
+"""What the tasks of an environment are called."""
 
-def result_line(
-    before: EvalResult, after: EvalResult, method: str, updates: int, report_path: Path | str
-) -> str:
-    """Returns the last line of a training run, such as (in one line)
+
+def result_line(run: RunFolder, report_path: Path | str) -> str:
+    """Returns the last line of a training run evaluated before and after, such as (in one line)
 
     held-out success 0.38 [0.33,0.43] → 0.52 [0.47,0.57] on 400 games · SCPO · 40 updates ·
     report runs/ID/report.html
+
+    Where tasks can be solved in part, the score follows the success.
     """
+    before, after = run.before, run.after
+    figures = f"held-out success {success_text(before)} → {success_text(after)}"
+    if before.graded or after.graded:
+        figures += f", score {score_text(before)} → {score_text(after)}"
     return (
-        f"held-out success {_rate(before)} → {_rate(after)} on {after.n} games · {method.upper()} · "
-        f"{updates} updates · report {report_path}"
+        f"{figures} on {after.n} {NOUNS.get(run.get('env.name'), 'tasks')} · {run.method.upper()} · "
+        f"{run.updates} updates · report {report_path}"
     )
+
+
+def success_text(result: EvalResult) -> str:
+    """Returns the success and its interval, such as 0.38 [0.33,0.43]."""
+    return f"{result.success:.2f} [{result.ci[0]:.2f},{result.ci[1]:.2f}]"
+
+
+def score_text(result: EvalResult) -> str:
+    """Returns the mean score and its interval, in the same form."""
+    overall = result.overall
+    return f"{overall.score:.2f} [{overall.score_lo:.2f},{overall.score_hi:.2f}]"
 
 
 def write_summary(run_dir: Path) -> Path:
     """Writes `run_dir/summary.json` from the run's own files and returns its path.
 
-    Keys: name, method, seed, updates, n, before, after (each success, lo, hi and per_family; null if
-    that evaluation does not exist), difference, lo, hi, p (paired; null without both), disjoint,
-    seconds (wall-clock of the run), tokens (sampled while training).
+    Keys: name, env, method, seed, updates, n, before, after (each success, lo, hi, score, score_lo, score_hi
+    and per_family; null if that evaluation does not exist), graded (whether scores say more than success),
+    difference, lo, hi, p (of success, paired; null without both), disjoint, seconds (wall-clock of the run),
+    tokens (sampled while training).
     """
     run = RunFolder.read(run_dir)
     path = run.path / "summary.json"
@@ -45,12 +64,14 @@ def summarise(run: RunFolder) -> dict[str, Any]:
     last = after or before
     return {
         "name": run.get("name"),
+        "env": run.get("env.name"),
         "method": run.method,
         "seed": run.get("seed"),
         "updates": run.updates,
         "n": last.n if last else None,
         "before": _success(before) if before else None,
         "after": _success(after) if after else None,
+        "graded": any(result.graded for result in (before, after) if result),
         "difference": paired.difference if paired else None,
         "lo": paired.lo if paired else None,
         "hi": paired.hi if paired else None,
@@ -61,13 +82,10 @@ def summarise(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _rate(result: EvalResult) -> str:
-    return f"{result.success:.2f} [{result.ci[0]:.2f},{result.ci[1]:.2f}]"
-
-
 def _success(result: EvalResult) -> dict[str, Any]:
     def figures(tally: Tally) -> dict[str, float]:
-        return {"n": tally.n, "success": tally.rate, "lo": tally.lo, "hi": tally.hi}
+        score = {"score": tally.score, "score_lo": tally.score_lo, "score_hi": tally.score_hi}
+        return {"n": tally.n, "success": tally.rate, "lo": tally.lo, "hi": tally.hi} | score
 
     families = {family: figures(tally) for family, tally in result.per_family.items()}
     return {**figures(result.overall), "per_family": families}

@@ -1,4 +1,4 @@
-"""The embedded policy's architecture: a small Qwen2 and a BPE tokenizer of the engine's own text.
+"""The embedded policies' architecture: a small Qwen2 and a BPE tokenizer of an environment's own text.
 
 Both are ordinary Hugging Face objects: `AutoModelForCausalLM` and `AutoTokenizer` load the folder.
 Byte-level BPE can spell any text; frequent words of the engine are one token each.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from tokenizers import AddedToken, pre_tokenizers, trainers
@@ -16,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 END_OF_TEXT, STOP = "<|endoftext|>", "<|im_end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-ADDED = ("<think>", "</think>", "<action>", "</action>", *(f" {n}" for n in range(1, 61)))
+TAGS = ("<think>", "</think>", "<action>", "</action>")
 
 # One token a message border instead of ChatML's six: at this size prompts are mostly observations.
 CHAT_TEMPLATE = (
@@ -28,7 +29,15 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """Size of the embedded policy."""
+    """Size of an embedded policy.
+
+    Attributes:
+        vocab: Tokens, everything included.
+        hidden, layers, heads, kv_heads, intermediate: As in `Qwen2Config`.
+        window: Longest row (tokens).
+        numbers: Which numbers are one token each, instead of one a digit: " 1" to " 60", as the engine counts
+            things, or "00" to "99", two digits of anything.
+    """
 
     vocab: int = 896
     hidden: int = 128
@@ -37,18 +46,25 @@ class Architecture:
     kv_heads: int = 2
     intermediate: int = 384
     window: int = 2048
+    numbers: Literal["counted", "pairs"] = "counted"
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int) -> Qwen2Tokenizer:
+_NUMBERS = {
+    "counted": tuple(f" {n}" for n in range(1, 61)),
+    "pairs": tuple(f"{n:02}" for n in range(100)),
+}
+
+
+def train_tokenizer(texts: Iterable[str], arch: Architecture) -> Qwen2Tokenizer:
     """Trains a byte-level BPE on `texts` (deterministic), with the chat, tag and number tokens built in.
 
     It splits text as Qwen2's tokenizer does, because that is the class `AutoTokenizer` gives every Qwen2
-    folder, whatever its files say. Qwen2 splits numbers into digits; " 1" to " 60", the numbers of the
-    engine's things, are added whole.
+    folder, whatever its files say. Qwen2 splits numbers into digits, so whole ones are added.
     """
+    added = (*TAGS, *_NUMBERS[arch.numbers])
     bpe = Qwen2Tokenizer().backend_tokenizer
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab - len(ADDED),
+        vocab_size=arch.vocab - len(added),
         special_tokens=[END_OF_TEXT, STOP, *ROLES],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -66,7 +82,7 @@ def train_tokenizer(texts: Iterable[str], vocab: int) -> Qwen2Tokenizer:
         clean_up_tokenization_spaces=False,
     )
     # Not special, so that they survive decoding without special tokens.
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ADDED])
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added])
     return tokenizer
 
 

@@ -70,6 +70,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/success_hi": ("share", "upper end of the 95 % Wilson interval"),
     "eval/success/*": ("share", "tasks solved within one family"),
     "eval/score": ("0–1", "mean task score"),
+    "eval/score_lo": ("0–1", "lower end of Student's 95 % interval over tasks"),
+    "eval/score_hi": ("0–1", "upper end"),
     "eval/mean_steps": ("steps", "mean steps of a task, solved or not"),
     "eval/truncated": ("share", "tasks ended by the step limit"),
     "eval/well_formed": ("share", "as rollout/well_formed"),

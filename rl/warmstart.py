@@ -1,4 +1,4 @@
-"""Warm start of the embedded policy: supervised learning on the search expert's walks.
+"""Warm start of an embedded policy: supervised learning on an expert's walks.
 
 The model reads whole trajectories in append-only form, exactly as the rollout builds them, and learns the
 expert's responses (loss weight 1) and, a little, to predict observations (`obs_weight`): knowing what the
@@ -23,9 +23,7 @@ from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 from agent.prompts import PromptBuilder
 from configs.seeds import derive
-from envs.alfworld.demonstrate import demonstrate
-from envs.alfworld.generate import generate_games
-from envs.demonstration import Demonstrated
+from envs.demonstration import Lessons, Walk
 
 Row = tuple[np.ndarray, np.ndarray]
 """Token ids [L] (int64) and loss weights [L] (float32) of one demonstration."""
@@ -35,38 +33,28 @@ STATE_FILE = "warmstart.pt"
 
 @dataclass(frozen=True)
 class WarmstartOptions:
-    """Hyper-parameters of the warm start.
+    """Hyper-parameters of the warm start; what is learnt from is the lessons' affair.
 
     Attributes:
         tokens: Tokens to train on, in all.
-        shard_games: Games made at a time.
         batch_tokens: Padded tokens an optimiser step.
         lr: Peak learning rate of AdamW (embeddings, norms, biases).
         muon_lr: Peak learning rate of Muon (matrices).
         warmup: Share of `tokens` in which the learning rate rises; then it falls linearly.
         weight_decay: Of the matrices.
         obs_weight: Loss weight of observation tokens (responses weigh 1).
-        difficulty: Range of the games' difficulty, drawn a shard at a time.
-        noise: Range of the expert's exploration noise, drawn a game at a time.
-        mistakes: Range of the share of steps that are mistakes, drawn a game at a time.
         mistake_weight: Loss weight of the mistakes' tokens: 1 imitates them, 0 only reads them.
-        max_steps: Step limit of a demonstration; longer walks are left out.
         seed: Seeds everything.
     """
 
     tokens: int
-    shard_games: int = 256
     batch_tokens: int = 3072
     lr: float = 4e-3
     muon_lr: float = 6e-3
     warmup: float = 0.02
     weight_decay: float = 0.1
     obs_weight: float = 0.1
-    difficulty: tuple[float, float] = (0.0, 1.0)
-    noise: tuple[float, float] = (0.0, 1.0)
-    mistakes: tuple[float, float] = (0.0, 0.7)
     mistake_weight: float = 1.0
-    max_steps: int = 40
     seed: int = 0
 
 
@@ -75,36 +63,16 @@ def response_text(thought: str, action: str) -> str:
     return f"<think>{thought}</think><action>{action}</action>"
 
 
-def demonstrations(options: WarmstartOptions, shard: int) -> Iterator[list[Demonstrated]]:
-    """Yields the won walks of one shard of training games; equal arguments, equal walks."""
-    rng = random.Random(derive(options.seed, "warmstart", "shard", shard))
-    games = generate_games(
-        "train",
-        options.shard_games,
-        seed=derive(options.seed, "warmstart", "games", shard),
-        difficulty=round(rng.uniform(*options.difficulty), 3),
-    )
-    for game in games:
-        seed, noise, mistakes = (
-            rng.getrandbits(32),
-            rng.uniform(*options.noise),
-            rng.uniform(*options.mistakes),
-        )
-        steps, won = demonstrate(game, seed=seed, noise=noise, mistakes=mistakes, max_steps=options.max_steps)
-        if won:
-            yield steps
-
-
-def corpus(options: WarmstartOptions, shards: int) -> Iterator[str]:
+def corpus(lessons: Lessons, seed: int, shards: int) -> Iterator[str]:
     """Yields the texts a tokenizer is trained on; thoughts and actions without their tags."""
     for shard in range(shards):
-        for steps in demonstrations(options, shard):
-            for step in steps:
+        for walk in lessons(seed, shard):
+            for step in walk.steps:
                 yield from (step.observation.text, step.thought, step.action)
 
 
 def encode(
-    steps: Sequence[Demonstrated],
+    walk: Walk,
     prompts: PromptBuilder,
     tokenizer: Qwen2Tokenizer,
     obs_weight: float,
@@ -113,8 +81,8 @@ def encode(
     """Turns a demonstration into its token row and loss weights; what outgrows the window is left out."""
     ids: list[int] = []
     weights: list[float] = []
-    conversation = prompts.start("")
-    for step in steps:
+    conversation = prompts.start(walk.instruction)
+    for step in walk.steps:
         prompt, fresh = conversation.prompt(step.observation)
         if fresh and ids:
             break
@@ -160,9 +128,10 @@ class Warmstart:
         model: Qwen2ForCausalLM,
         tokenizer: Qwen2Tokenizer,
         prompts: PromptBuilder,
+        lessons: Lessons,
         options: WarmstartOptions,
     ) -> None:
-        self.model, self.options = model, options
+        self.model, self.lessons, self.options = model, lessons, options
         self._tokenizer, self._prompts = tokenizer, prompts
         matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
         others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -181,7 +150,7 @@ class Warmstart:
     def run(self, on_shard: Callable[[Warmstart, float], None]) -> None:
         """Trains until `options.tokens`; after each shard calls `on_shard(self, mean loss)`."""
         while self.seen < self.options.tokens:
-            rows = [self._row(steps) for steps in demonstrations(self.options, self.shard)]
+            rows = [self._row(walk) for walk in self.lessons(self.options.seed, self.shard)]
             rng = random.Random(derive(self.options.seed, "warmstart", "batches", self.shard))
             losses = [self._step(batch) for batch in batches(rows, self.options.batch_tokens, rng)]
             self.shard += 1
@@ -195,7 +164,7 @@ class Warmstart:
             "optimisers": [o.state_dict() for o in self._optimisers],
             "shard": self.shard,
             "seen": self.seen,
-            "options": self.options,
+            "options": (self.lessons, self.options),
         }
         torch.save(state, folder / (STATE_FILE + ".new"))
         (folder / (STATE_FILE + ".new")).replace(folder / STATE_FILE)
@@ -207,9 +176,10 @@ class Warmstart:
             ValueError: it was made with other options.
         """
         state = torch.load(folder / STATE_FILE, weights_only=False)
-        if state["options"] != self.options:
+        own = (self.lessons, self.options)
+        if state["options"] != own:
             raise ValueError(
-                f"{folder / STATE_FILE} was made with {state['options']}, this run has {self.options}: "
+                f"{folder / STATE_FILE} was made with {state['options']}, this run has {own}: "
                 "use the same options, or another output folder"
             )
         self.model.load_state_dict(state["model"])
@@ -217,9 +187,9 @@ class Warmstart:
             optimiser.load_state_dict(saved)
         self.shard, self.seen = state["shard"], state["seen"]
 
-    def _row(self, steps: Sequence[Demonstrated]) -> Row:
+    def _row(self, walk: Walk) -> Row:
         options = self.options
-        return encode(steps, self._prompts, self._tokenizer, options.obs_weight, options.mistake_weight)
+        return encode(walk, self._prompts, self._tokenizer, options.obs_weight, options.mistake_weight)
 
     def _step(self, batch: Sequence[Row]) -> float:
         done = self.seen / self.options.tokens

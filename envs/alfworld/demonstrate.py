@@ -1,22 +1,24 @@
-"""Walks of the search expert, with mistakes thrown in where asked for.
+"""Walks of the search expert, with mistakes thrown in where asked for, and lessons made of them.
 
-The expert alone never errs, so nothing shows an imitator the way back from a refused command. With
-`mistakes`, a step is now and then somebody else's: a thing taken that is not there, a place gone to that does
-not exist, an idle command. The expert then goes on from what came of it (as in DAgger, arXiv 1011.0686, but
-with drawn mistakes in place of the learner's own).
+A mistake is a thing taken that is not there, a place gone to that does not exist, or an idle command.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+from configs.seeds import derive
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.expert import SearchExpert
 from envs.alfworld.games import Game
+from envs.alfworld.generate import generate_games
 from envs.alfworld.goals import Goal, parse_goal
 from envs.alfworld.layouts import stats
 from envs.alfworld.memory import kind
-from envs.demonstration import Demonstrated
+from envs.base import Observation
+from envs.demonstration import Walk, record
 
 
 def demonstrate(
@@ -27,7 +29,7 @@ def demonstrate(
     mistakes: float = 0.0,
     max_steps: int = 50,
     use_admissible: bool = False,
-) -> tuple[list[Demonstrated], bool]:
+) -> Walk:
     """Lets a fresh expert play a game.
 
     Args:
@@ -37,29 +39,18 @@ def demonstrate(
         mistakes: Probability that a step is a mistake.
         max_steps: Step limit.
         use_admissible: See `SearchExpert`.
-
-    Returns:
-        The steps and whether the game was won in `max_steps`.
     """
     env = AlfworldEnv(max_steps=max_steps)
     expert = SearchExpert(seed=seed, noise=noise, use_admissible=use_admissible)
     rng = random.Random(f"alfworld mistakes {seed}")
-    observation = env.reset(game)
+    first = env.reset(game)
     goal = parse_goal(env.instruction)
-    expert.reset(env.instruction, observation)
-    steps: list[Demonstrated] = []
-    while True:
-        action = expert.act(observation)
-        step = Demonstrated(observation, expert.thought, action)
-        if rng.random() < mistakes:
-            step = Demonstrated(observation, *_mistake(rng, goal, expert.places), mistake=True)
-        steps.append(step)
-        outcome = env.step(step.action)
-        if outcome.done:
-            return steps, outcome.success
-        observation = outcome.observation
-        if step.mistake:
-            expert.observe(step.action, observation)
+    expert.reset(env.instruction, first)
+
+    def mistake(rng: random.Random, _: Observation) -> tuple[str, str]:
+        return _mistake(rng, goal, expert.places)
+
+    return record(env, first, expert, mistake, rng=rng, mistakes=mistakes)
 
 
 def _mistake(rng: random.Random, goal: Goal, places: list[str]) -> tuple[str, str]:
@@ -75,3 +66,37 @@ def _mistake(rng: random.Random, goal: Goal, places: list[str]) -> tuple[str, st
     elif draw < 0.85:
         return f"find {goal.target} at {place}", f"examine {place}"
     return f"find {goal.target} at {place}", f"go to {place}"
+
+
+@dataclass(frozen=True)
+class AlfworldLessons:
+    """Won walks on generated training games; see `envs.demonstration.Lessons`.
+
+    Attributes:
+        games: Games a shard.
+        difficulty: Range of the games' difficulty, drawn a shard at a time.
+        noise: Range of the expert's exploration noise, drawn a game at a time.
+        mistakes: Range of the share of steps that are mistakes, drawn a game at a time.
+        max_steps: Step limit of a walk; longer ones are left out.
+    """
+
+    games: int = 256
+    difficulty: tuple[float, float] = (0.0, 1.0)
+    noise: tuple[float, float] = (0.0, 1.0)
+    mistakes: tuple[float, float] = (0.0, 0.7)
+    max_steps: int = 40
+
+    def __call__(self, seed: int, shard: int) -> Iterator[Walk]:
+        """See `Lessons`."""
+        rng = random.Random(derive(seed, "warmstart", "shard", shard))
+        games = generate_games(
+            "train",
+            self.games,
+            seed=derive(seed, "warmstart", "games", shard),
+            difficulty=round(rng.uniform(*self.difficulty), 3),
+        )
+        for game in games:
+            own, noise, mistakes = rng.getrandbits(32), rng.uniform(*self.noise), rng.uniform(*self.mistakes)
+            walk = demonstrate(game, seed=own, noise=noise, mistakes=mistakes, max_steps=self.max_steps)
+            if walk.outcome.success:
+                yield walk

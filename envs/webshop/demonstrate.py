@@ -1,22 +1,26 @@
-"""Walks of the buyer of `expert.py`, with mistakes thrown in where asked for.
+"""Walks of the buyer of `expert.py`, with mistakes thrown in where asked for, and lessons made of them.
 
-A mistake is a step the situation does not call for: something clicked that the page does not have, another
-product opened, a way back taken, a vague search. It never buys, since nothing comes after that. The buyer
-then goes on from what came of it.
+A mistake is something clicked that the page does not have, another product opened, a way back taken, a vague
+search. It never buys, since nothing comes after that.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from envs.base import Observation, Outcome
-from envs.demonstration import Demonstrated
+from configs.seeds import derive
+from envs.base import Observation
+from envs.demonstration import Walk, record
+from envs.webshop.catalogue import Catalogue
 from envs.webshop.env import WebshopEnv
 from envs.webshop.expert import SearchExpert
+from envs.webshop.generate import NOUN_SOURCE, generate_products
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
 from envs.webshop.reading import parse_wish, read_page
-from envs.webshop.shop import Shop
+from envs.webshop.shop import Shop, open_shop
 
 
 def demonstrate(
@@ -28,7 +32,7 @@ def demonstrate(
     mistakes: float = 0.0,
     max_steps: int = 15,
     show_instruction: bool = True,
-) -> tuple[list[Demonstrated], Outcome]:
+) -> Walk:
     """Lets a fresh buyer shop for a goal.
 
     Args:
@@ -39,28 +43,17 @@ def demonstrate(
         mistakes: Probability that a step is a mistake.
         max_steps: Step limit.
         show_instruction: See `WebshopEnv`.
-
-    Returns:
-        The steps and the last outcome, with success and score.
     """
     env = WebshopEnv(shop, max_steps, show_instruction=show_instruction)
     expert = SearchExpert(seed=seed, noise=noise, max_steps=max_steps)
     rng = random.Random(f"webshop mistakes {seed}")
-    observation = env.reset(goal, seed)
+    first = env.reset(goal, seed)
     expert.reset(goal.instruction)
-    steps: list[Demonstrated] = []
-    while True:
-        action = expert.act(observation)
-        step = Demonstrated(observation, expert.thought, action)
-        if rng.random() < mistakes:
-            step = Demonstrated(observation, *_mistake(rng, goal.instruction, observation), mistake=True)
-        steps.append(step)
-        outcome = env.step(step.action)
-        if outcome.done:
-            return steps, outcome
-        observation = outcome.observation
-        if step.mistake:
-            expert.observe(step.action, observation)
+
+    def mistake(rng: random.Random, observation: Observation) -> tuple[str, str]:
+        return _mistake(rng, goal.instruction, observation)
+
+    return record(env, first, expert, mistake, rng=rng, mistakes=mistakes)
 
 
 def _mistake(rng: random.Random, instruction: str, observation: Observation) -> tuple[str, str]:
@@ -77,3 +70,47 @@ def _mistake(rng: random.Random, instruction: str, observation: Observation) -> 
         return f"choose {word}", f"click[{word}]"
     action = rng.choice(clicks)
     return f"try {action[6:-1]}", action
+
+
+@dataclass(frozen=True)
+class WebshopLessons:
+    """Walks that end with a full score, each shard in a new generated shop; see `envs.demonstration.Lessons`.
+
+    Attributes:
+        products: Of each shop.
+        walks: Goals a shard, drawn from all of the shop's.
+        noise: Range of the buyer's haste and carelessness, drawn a walk at a time.
+        mistakes: Range of the share of steps that are mistakes, drawn a walk at a time.
+        max_steps: Step limit of a walk.
+        results_a_page: See `Shop`.
+        show_instruction: See `WebshopEnv`.
+    """
+
+    products: int = 1000
+    walks: int = 384
+    noise: tuple[float, float] = (0.0, 1.0)
+    mistakes: tuple[float, float] = (0.0, 0.5)
+    max_steps: int = 15
+    results_a_page: int = 5
+    show_instruction: bool = False
+
+    def __call__(self, seed: int, shard: int) -> Iterator[Walk]:
+        """See `Lessons`."""
+        rng = random.Random(derive(seed, "warmstart", "shard", shard))
+        own = derive(seed, "warmstart", "shop", shard)
+        catalogue = Catalogue.from_products(
+            generate_products(self.products, seed=own), noun_source=NOUN_SOURCE
+        )
+        shop = open_shop(catalogue, seed=own, results_a_page=self.results_a_page)
+        for goal in rng.sample(shop.goals, min(self.walks, len(shop.goals))):
+            walk = demonstrate(
+                shop,
+                goal,
+                seed=rng.getrandbits(32),
+                noise=rng.uniform(*self.noise),
+                mistakes=rng.uniform(*self.mistakes),
+                max_steps=self.max_steps,
+                show_instruction=self.show_instruction,
+            )
+            if walk.outcome.success:
+                yield walk

@@ -21,8 +21,7 @@ from envs.webshop.product import NO_PRICE_TEXT, HumanInstruction, Product
 
 NOUN_SOURCE = "webshop generator 1"
 
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUV"
-_ID_BITS = 40
+_IDS = 10**8
 
 _MOST_COMBINATIONS = 36  # of option values, so of synthetic goals a product
 _NO_PRICE, _PRICE_RANGE = 0.06, 0.16  # shares of products
@@ -42,22 +41,23 @@ def generate_products(n: int, *, seed: int) -> Iterator[Product]:
         seed: Same seed, same products; more products start with the same ones.
 
     Raises:
-        ValueError: `n` is not positive.
+        ValueError: `n` is not positive, or there are not as many ids.
     """
-    if n < 1:
-        raise ValueError(f"a shop has at least one product, got n = {n}.")
+    if not 1 <= n <= _IDS:
+        raise ValueError(f"a generated shop has 1 to {_IDS} products, got n = {n}.")
     ids = random.Random(f"webshop ids {seed}")
-    start, factor = ids.getrandbits(_ID_BITS), ids.getrandbits(_ID_BITS) | 1
+    start, factor = ids.randrange(_IDS), 10 * ids.randrange(_IDS // 10) + ids.choice((1, 3, 7, 9))
     for i in range(n):
         yield _product(_id(start + i * factor), random.Random(f"webshop product {seed} {i}"))
 
 
 def _id(number: int) -> str:
-    """Ten characters; different for numbers that differ modulo 2^40."""
-    number %= 1 << _ID_BITS
-    number ^= number >> 17  # invertible: else ids in a row would look alike
-    digits = (_DIGITS[number >> shift & 31] for shift in range(0, _ID_BITS, 5))
-    return "GN" + "".join(digits)
+    """Ten characters; different for numbers that differ modulo 10^8.
+
+    Digits, since a page shows an id in upper case and a click names it in lower case: letters are other
+    tokens then, and a small policy cannot copy what it does not see.
+    """
+    return f"GN{number % _IDS:08}"
 
 
 def _product(asin: str, rng: random.Random) -> Product:

@@ -15,7 +15,6 @@ from envs.webshop.shop import Shop
 from envs.webshop.state import State
 
 SEPARATOR = " [SEP] "
-RESULTS_A_PAGE = 10
 
 BACK_TO_SEARCH = "Back to Search"
 PREVIOUS = "< Prev"
@@ -87,16 +86,16 @@ def _results(shop: Shop, state: State) -> list[Part]:
     if number > 1:
         parts.append(_PREVIOUS)
     parts.append(_NEXT)
-    for asin in shown(state):
+    for asin in _shown(shop, state):
         product = shop.catalogue[asin]
         parts += (Part(asin, "product"), Part(product.title), Part(product.price_text))
     return parts
 
 
-def shown(state: State) -> Sequence[str]:
+def _shown(shop: Shop, state: State) -> Sequence[str]:
     """Ids of the products on this page of the results."""
-    end = state.number * RESULTS_A_PAGE
-    return state.found[max(0, end - RESULTS_A_PAGE) : end]
+    end = state.number * shop.results_a_page
+    return state.found[max(0, end - shop.results_a_page) : end]
 
 
 def _item(shop: Shop, state: State, attributes: bool) -> list[Part]:

@@ -20,11 +20,13 @@ class Shop:
         catalogue: The products and their search.
         drawn: Prices drawn for products with a price range, asin → dollars.
         goals: In the order the split rules count by.
+        results_a_page: Products a page of results lists; 10 as published.
     """
 
     catalogue: Products
     drawn: Mapping[str, float]
     goals: tuple[Goal, ...]
+    results_a_page: int = 10
 
     def price(self, asin: str) -> float:
         """Dollars the reward reckons with; for a range not what the page shows."""
@@ -72,6 +74,7 @@ def open_shop(
     seed: int = 0,
     order: int = 233,
     rule: Rule = "by_product",
+    results_a_page: int = 10,
 ) -> Shop:
     """Opens a shop: draws prices and limits, makes and shuffles the goals, and splits them.
 
@@ -81,10 +84,14 @@ def open_shop(
         seed: Of prices and price limits. Equal catalogues and arguments give equal shops, in any process.
         order: Of the shuffle of the goals.
         rule: See `assign_splits`.
+        results_a_page: See `Shop`.
 
     Raises:
-        ShopError: no goals of that kind, or an unknown kind or rule.
+        ShopError: no goals of that kind, an unknown kind or rule, or no result a page.
     """
+    if results_a_page < 1:
+        raise ShopError(f"a page of results lists at least one product, got results_a_page={results_a_page}.")
     rng = random.Random(seed)
     drawn = draw_prices(catalogue, rng)
-    return Shop(catalogue, drawn, tuple(assign_splits(make_goals(catalogue, kind, drawn, rng, order), rule)))
+    goals = assign_splits(make_goals(catalogue, kind, drawn, rng, order), rule)
+    return Shop(catalogue, drawn, tuple(goals), results_a_page)

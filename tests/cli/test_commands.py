@@ -180,3 +180,77 @@ def test_a_task_can_be_played(subject, typed, shown):
     )
     assert done.returncode == 0, done.stderr
     assert all(text in done.stdout for text in shown), done.stdout
+
+
+def test_parity_credit_counts(shared):
+    done = command("parity", "credit", str(shared / "golden" / "credit" / "grpo.json"))
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(r"\d+ passed, 0 failed", done.stdout.strip().splitlines()[-1])
+
+
+def test_doctor_runs_without_any_package(capsys):
+    code = doctor()
+    report = capsys.readouterr().out
+    assert code in (0, 1)
+    for word in ("python", "cores", "default", "gpu", "reference", "torch", "domain and grammar", "account"):
+        assert word in report
+    bare = subprocess.run(
+        [sys.executable, "-S", "-m", "configs.doctor"], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert bare.returncode == 1  # -S hides the installed packages
+    assert "make setup" in bare.stdout
+    assert "Traceback" not in bare.stderr
+
+
+# --- the README --------------------------------------------------------------------------------------------
+
+
+def _leaves(node=None, prefix=""):
+    node = node or get_command(run.app)
+    for name, child in node.commands.items():
+        if hasattr(child, "commands"):
+            yield from _leaves(child, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", child
+
+
+def _documented(pattern):
+    text = "\n".join(
+        (ROOT / name).read_text(encoding="utf-8")
+        for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md")
+    )
+    return sorted(set(re.findall(pattern, text)))
+
+
+@pytest.mark.parametrize("line", _documented(r"python (run\.py [^`\n#]+)"))
+def test_documented_run_commands_parse(line):
+    words = shlex.split(line.strip())[1:]
+    if words[0] == "--help":
+        return
+    leaves = dict(_leaves())
+    name = next(n for n in (" ".join(words[:2]), words[0]) if n in leaves)
+    arguments = words[len(name.split()) :]
+    leaves[name].make_context(name, list(arguments), resilient_parsing=False)
+
+
+def test_documented_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    words = {
+        w
+        for line in _documented(r"\bmake ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*(?=[\s`]))*)")
+        for w in line.split()
+    }
+    documented = words & (targets | {w for w in words if "-" in w})
+    assert documented, "no make command found in the documents"
+    assert documented <= targets
+    for line in _documented(r"^(?:\$ )?make ([a-z-]+)"):
+        assert line in targets
+
+
+def test_make_help_lists_every_target_for_people():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    phony = re.search(r"\.PHONY: ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1]
+    for target in phony.replace("\\\n", " ").split():
+        assert re.search(rf"make {target}\b", done.stdout), target

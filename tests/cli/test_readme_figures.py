@@ -35,9 +35,14 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def figures(monkeypatch):
-    rate = {"success": 0.5, "lo": 0.4, "hi": 0.6}
+    rate = {"success": 0.5, "lo": 0.4, "hi": 0.6, "score": 0.7, "score_lo": 0.65, "score_hi": 0.75}
     summary = {"updates": 3, "n": 9, "before": rate, "after": rate, "difference": 0.0, "lo": -0.1, "hi": 0.1}
-    monkeypatch.setattr(readme, "summarise", lambda run: summary | {"seed": run.seed, "seconds": 120})
+    summary |= {"method": "scpo", "seconds": 120}
+
+    def summarise(run):
+        return summary | {"seed": run.seed, "graded": run.name == "two"}
+
+    monkeypatch.setattr(readme, "summarise", summarise)
     monkeypatch.setattr(readme, "last_line", lambda run: f"line of {run.name} {run.seed}\n")
 
 
@@ -49,6 +54,13 @@ def test_blocks_of_the_runs_are_filled_and_others_kept():
     seeds = re.findall(r"^\| SCPO \| (\d) \| 3 \| 9 \| 0\.50 \[0\.40, 0\.60\]", filled, re.MULTILINE)
     assert seeds == ["0", "2"]
     assert readme.fill(filled, [Run("one", 2), Run("one", 0)]) == filled
+
+
+def test_scores_have_columns_where_tasks_are_solved_in_part():
+    filled = readme.fill(TEXT, [Run("two", 0)])
+    assert "| difference | score before | score after | minutes |" in filled
+    assert "| +0.00 [-0.10, +0.10] | 0.70 [0.65, 0.75] | 0.70 [0.65, 0.75] | 2 |" in filled
+    assert "score before" not in readme.fill(TEXT, [Run("one", 0)])
 
 
 def test_an_experiment_without_a_block_is_an_error():

@@ -42,7 +42,8 @@ def rates(games, **options):
     """Success rate and mean steps of each family."""
     won, steps = defaultdict(list), defaultdict(list)
     for seed, game in enumerate(games):
-        shown, success = demonstrate(game, seed=seed, **options)
+        walk = demonstrate(game, seed=seed, **options)
+        shown, success = walk.steps, walk.outcome.success
         won[game.family].append(success)
         steps[game.family].append(len(shown))
     return {f: (sum(won[f]) / len(won[f]), sum(steps[f]) / len(steps[f])) for f in won}
@@ -80,16 +81,16 @@ def test_admissible_commands_help_a_little(games):
 
 def test_noise_varies_the_walks_and_still_wins(games):
     some = games[::8]
-    walks = [[s.action for s in demonstrate(some[0], seed=seed, noise=0.5)[0]] for seed in range(8)]
+    walks = [[s.action for s in demonstrate(some[0], seed=seed, noise=0.5).steps] for seed in range(8)]
     assert len({tuple(w) for w in walks}) > 1
-    assert walks[3] == [s.action for s in demonstrate(some[0], seed=3, noise=0.5)[0]]
+    assert walks[3] == [s.action for s in demonstrate(some[0], seed=3, noise=0.5).steps]
     results = rates(some, noise=0.3)
     assert sum(success for success, _ in results.values()) / len(results) >= 0.9
 
 
 def test_never_says_or_does_the_same_twice_in_the_same_place(games):
     for game in games[::5]:
-        steps, _ = demonstrate(game)
+        steps = demonstrate(game).steps
         seen = [(s.observation.text, s.thought, s.action) for s in steps]
         assert len(set(seen)) == len(seen)
 
@@ -99,7 +100,7 @@ def test_uses_only_what_it_was_shown():
     for method in (SearchExpert.__init__, SearchExpert.reset, SearchExpert.act, SearchExpert.observe):
         assert "game" not in " ".join(f"{p}" for p in inspect.signature(method).parameters.values()).lower()
     for game in generate_games("train", 10, seed=8, difficulty=0.5):
-        steps, _ = demonstrate(game, seed=1, noise=0.2)
+        steps = demonstrate(game, seed=1, noise=0.2).steps
         copy = SearchExpert(seed=1, noise=0.2)
         copy.reset(game.goal, steps[0].observation.text)
         assert [copy.act(s.observation.text) for s in steps] == [s.action for s in steps]
@@ -108,7 +109,7 @@ def test_uses_only_what_it_was_shown():
 def test_takes_only_what_a_text_named(games):
     for game in games[::4]:
         read = ""
-        for step in demonstrate(game)[0]:
+        for step in demonstrate(game).steps:
             read += step.observation.text
             if step.action.startswith("take "):
                 assert step.action[5:].split(" from ")[0] in read
@@ -117,7 +118,7 @@ def test_takes_only_what_a_text_named(games):
 def test_thoughts_are_short_and_of_one_form(games):
     form = re.compile(r"(find (second )?[a-z]+|(take|put|clean|heat|cool|use) [a-z]+ \d+) at [a-z]+ \d+")
     for game in games[::6]:
-        for step in demonstrate(game)[0]:
+        for step in demonstrate(game).steps:
             assert form.fullmatch(step.thought)
             assert len(step.thought.split()) <= 6
 
@@ -202,9 +203,9 @@ def test_wins_games_of_the_older_grammar(use_admissible):
 def test_it_recovers_from_mistakes_that_are_marked():
     some = generate_games("train", 40, seed=11, difficulty=0.5)
     walks = [demonstrate(game, seed=i, mistakes=0.3, max_steps=50) for i, game in enumerate(some)]
-    steps = [step for walk, _ in walks for step in walk]
-    assert sum(won for _, won in walks) >= 38
+    steps = [step for walk in walks for step in walk.steps]
+    assert sum(walk.outcome.success for walk in walks) >= 38
     assert 0.2 < sum(step.mistake for step in steps) / len(steps) < 0.4
     assert any(s.mistake and s.action not in s.observation.admissible for s in steps)
-    assert not any(step.mistake for step in demonstrate(some[0], seed=0)[0])
+    assert not any(step.mistake for step in demonstrate(some[0], seed=0).steps)
     assert walks[3] == demonstrate(some[3], seed=3, mistakes=0.3, max_steps=50)

@@ -24,11 +24,13 @@ from rl.track import Tracker
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, toy_tasks, toy_tokenizer
 
 
-def result(successes: Sequence[int], families: int = 1, version: int = 0) -> EvalResult:
+def result(
+    successes: Sequence[int], families: int = 1, version: int = 0, scores: Sequence[float] | None = None
+) -> EvalResult:
     """An evaluation of tasks 0..n-1, solved where `successes` says 1, families dealt in turn."""
     tasks = [
-        TaskResult(f"task-{i:04d}", f"family-{i % families}", bool(s), float(s), not s, 10, 10, 9, 9, 70)
-        for i, s in enumerate(successes)
+        TaskResult(f"task-{i:04d}", f"family-{i % families}", bool(s), score, not s, 10, 10, 9, 9, 70)
+        for i, (s, score) in enumerate(zip(successes, scores or map(float, successes), strict=True))
     ]
     return EvalResult(tuple(tasks), seed=0, temperature=0.4, policy_version=version, seconds=2.0)
 

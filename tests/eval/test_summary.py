@@ -5,15 +5,34 @@ import json
 import pytest
 
 from eval.result import EvalError
+from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
-from tests.eval.synthetic import RunWriter, result
+from tests.eval.synthetic import RunWriter, result, toy_groups
 
 
-def test_result_line_is_exactly_this():
+def line(folder, env, before, after):
+    run = RunWriter(folder, method="scpo", overrides=[f"env.name={env}"])
+    run.evaluate(0, before)
+    run.update(1, toy_groups(1))
+    run.evaluate(1, after)
+    return result_line(RunFolder.read(run.path), "runs/x/report.html")
+
+
+def test_result_line_is_exactly_this(tmp_path):
     before, after = result([1] * 152 + [0] * 248), result([1] * 208 + [0] * 192)
-    assert result_line(before, after, "scpo", 40, "runs/x/report.html") == (
-        "held-out success 0.38 [0.33,0.43] → 0.52 [0.47,0.57] on 400 games · SCPO · 40 updates · "
+    assert line(tmp_path / "games", "alfworld", before, after) == (
+        "held-out success 0.38 [0.33,0.43] → 0.52 [0.47,0.57] on 400 games · SCPO · 1 updates · "
         "report runs/x/report.html"
+    )
+
+
+def test_a_score_that_says_more_than_success_is_in_the_line(tmp_path):
+    # Of 100 tasks 28 earn 1 and 36 earn ½: mean 0.46, standard error √(0.1584/99) = 0.04, t(99) = 1.984.
+    graded = result([1] * 28 + [0] * 72, scores=[1.0] * 28 + [0.5] * 36 + [0.0] * 36)
+    after = result([1] * 208 + [0] * 192)
+    assert line(tmp_path / "goals", "webshop", graded, after) == (
+        "held-out success 0.28 [0.20,0.37] → 0.52 [0.47,0.57], score 0.46 [0.38,0.54] → 0.52 [0.47,0.57] "
+        "on 400 goals · SCPO · 1 updates · report runs/x/report.html"
     )
 
 
