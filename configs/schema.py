@@ -150,6 +150,9 @@ class TrainConfig(Section):
     zero_stage: Literal[0, 1, 2, 3] = Field(1, description="DeepSpeed ZeRO stage.")
     epochs: int = Field(1, ge=1, description="Passes over an update's rows.")
     minibatches: int = Field(1, ge=1, description="Optimiser steps a pass (rows split by trajectory).")
+    minibatch_rows: int | None = Field(
+        None, ge=1, description="Most rows an optimiser step, instead of `minibatches` (papers: 256 or 64)."
+    )
     token_budget: int = Field(16384, ge=64, description="Most padded tokens a forward pass (memory only).")
     lr: float = Field(1e-6, gt=0.0, description="Learning rate after warm-up.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(
@@ -201,6 +204,20 @@ class LoggingConfig(Section):
         "auto", description="`auto`: online with an account, offline without."
     )
     project: str = Field("sibling", description="W&B project.")
+    entity: str | None = Field(None, description="W&B team or user (null: the account's own).")
+    group: str | None = Field(None, description="W&B group (null: the experiment's name); sweeps set theirs.")
+    tags: list[str] = Field(
+        default_factory=list, description="W&B tags, besides environment, credit method and scorer."
+    )
+    table: int = Field(
+        8, ge=0, description="Trajectories in the W&B table of every update written as parquet (0: no table)."
+    )
+    checkpoints: Literal["none", "last", "all"] = Field(
+        "none", description="Checkpoints uploaded to W&B as artifacts (weights and optimiser: large)."
+    )
+    tensorboard: bool = Field(
+        False, description="Also write event files for TensorBoard: runs/ID/tensorboard."
+    )
     trajectories: int = Field(
         1, ge=0, description="Write every n-th update's trajectories as parquet (0: never)."
     )
@@ -240,6 +257,11 @@ class Config(Section):
             raise ValueError(
                 f"train.loss=gspo is defined with train.aggregation=seq-mean-token-mean, got "
                 f"{self.train.aggregation!r}: set it, or use train.loss=ppo"
+            )
+        if self.train.minibatch_rows is not None and self.train.minibatches != 1:
+            raise ValueError(
+                f"train.minibatches ({self.train.minibatches}) and train.minibatch_rows "
+                f"({self.train.minibatch_rows}) both say how an update is split: set one of them"
             )
         if self.train.minibatches > self.trajectories:
             raise ValueError(
