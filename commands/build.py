@@ -239,7 +239,7 @@ def learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel |
     return Learner(
         _engine(config, model),
         loss=_loss_options(config),
-        batches=BatchOptions(train.epochs, train.minibatches, train.token_budget),
+        batches=BatchOptions(train.epochs, train.minibatches, train.minibatch_rows, train.token_budget),
         lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
         temperature=config.rollout.temperature,
         seed=config.seed,

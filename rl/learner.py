@@ -16,7 +16,7 @@ from rl.assemble import Advantage, TokenRow, TokenWeight
 from rl.engine import Engine, NonFiniteError
 from rl.forward import ResponseModel, score_rows
 from rl.loss import LossOptions, auxiliary_loss, kl_estimate, policy_loss
-from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_trajectory
+from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.schedule import LearningRate
 
 
@@ -27,12 +27,20 @@ class BatchOptions:
     Attributes:
         epochs: Passes over the rows.
         minibatches: Optimiser steps a pass; rows are split by trajectory.
+        minibatch_rows: Most rows an optimiser step instead, whatever their number and trajectories.
         token_budget: Most padded tokens a forward pass. Bounds memory, never changes a gradient.
     """
 
     epochs: int = 1
     minibatches: int = 1
+    minibatch_rows: int | None = None
     token_budget: int = 16384
+
+    def split(self, rows: Sequence[TokenRow], seed: int) -> list[list[int]]:
+        """Returns the row numbers of each mini-batch of one pass."""
+        if self.minibatch_rows is not None:
+            return split_by_row(len(rows), self.minibatch_rows, seed)
+        return split_by_trajectory(rows, self.minibatches, seed)
 
 
 class Learner:
@@ -122,7 +130,7 @@ class Learner:
         lr = self._lr.at(update)
         for epoch in range(self._batches.epochs):
             split_seed = derive(self._seed, "minibatches", update, epoch)
-            for number, part in enumerate(split_by_trajectory(rows, self._batches.minibatches, split_seed)):
+            for number, part in enumerate(self._batches.split(rows, split_seed)):
                 refs = None if logp_ref is None else [logp_ref[i] for i in part]
                 prepared, left_out = loss_rows([rows[i] for i in part], advantage, self._loss, refs, aux)
                 tally.rows += len(part)

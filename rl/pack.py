@@ -204,6 +204,18 @@ def split_by_trajectory(rows: Sequence[TokenRow], parts: int, seed: int) -> list
     return [part for part in result if part]
 
 
+def split_by_row(count: int, size: int, seed: int) -> list[list[int]]:
+    """Deals `count` rows into as few mini-batches of at most `size` as possible, in a seeded order.
+
+    Their sizes differ by at most one: a remainder of a few rows would take a whole optimiser step on them.
+
+    Returns:
+        Row numbers of each part, ascending.
+    """
+    order = np.random.default_rng(seed).permutation(count)
+    return [sorted(part.tolist()) for part in np.array_split(order, -(-count // size))] if count else []
+
+
 def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
     """Pads `rows` on the right and flattens what the loss needs."""
     width = max(len(row.ids) for row in rows)

@@ -1,6 +1,7 @@
 """The learner's laws: what may not change a gradient, what must, and what is refused."""
 
 import copy
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from rl.engine import NonFiniteError
 from rl.forward import ResponseModel
 from rl.learner import BatchOptions
 from rl.loss import LossOptions
-from rl.pack import bins, loss_rows, split_by_trajectory
+from rl.pack import bins, loss_rows, split_by_row, split_by_trajectory
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
 from tests.toy import tiny_model
 
@@ -174,6 +175,25 @@ def test_minibatches_split_by_trajectory_and_are_seeded():
     assert all(not a & b for n, a in enumerate(owners) for b in owners[:n])
     assert max(map(len, owners)) - min(map(len, owners)) <= 1
     assert parts == split_by_trajectory(rows, 5, seed=1) != split_by_trajectory(rows, 5, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "sizes"), [(7, 3, [3, 2, 2]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])]
+)
+def test_minibatches_of_rows_are_seeded_and_of_nearly_equal_size(count, size, sizes):
+    parts = split_by_row(count, size, seed=1)
+    assert [len(part) for part in parts] == sizes
+    assert sorted(i for part in parts for i in part) == list(range(count))
+    assert parts == split_by_row(count, size, seed=1)
+    if count == 7:
+        assert parts != split_by_row(count, size, seed=2)
+
+
+def test_a_limit_of_rows_takes_as_few_optimiser_steps_as_it_allows(model, rows, advantage):
+    limit = len(rows) // 2
+    _, metrics = updated(model, rows, advantage, batches=BatchOptions(epochs=2, minibatch_rows=limit))
+    assert metrics["train/optimizer_steps"] == 2 * math.ceil(len(rows) / limit)
+    assert metrics["train/loss_tokens"] == 2 * sum(len(row.logp_sampled) for row in rows)
 
 
 def test_epochs_and_minibatches_take_optimiser_steps(model, rows, advantage):
