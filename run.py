@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from commands.cli_experiments import experiments_app
 from commands.subcommands import SUBCOMMANDS
 
 # Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both
@@ -42,6 +43,7 @@ USER_ERRORS = {
 
 for name, commands in SUBCOMMANDS.items():
     app.add_typer(commands, name=name)
+app.add_typer(experiments_app)
 
 EXPERIMENT_HELP = "A file in configs/ (without .yaml), or a path to a .yaml file."
 Experiment = Annotated[str, typer.Argument(help=EXPERIMENT_HELP)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -48,6 +50,25 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
     Raises:
         EvalError: the two did not play the same tasks.
     """
+    return compare_all([(before, after)])
+
+
+def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
+    """Compares several pairs of evaluations at once, such as one a seed, their tasks pooled.
+
+    Conditional on the policies: tasks are what is drawn, so the figures say nothing of how another training
+    run would come out. See `compare`.
+
+    Raises:
+        EvalError: there are no pairs, or those of one did not play the same tasks.
+    """
+    if not pairs:
+        raise EvalError("nothing to compare: no seed has both evaluations")
+    return _comparison([result for before, after in pairs for result in _matched(before, after)])
+
+
+def _matched(before: EvalResult, after: EvalResult) -> list[tuple[bool, bool]]:
+    """Success of each task, before and after."""
     first = {task.task_id: task.success for task in before.tasks}
     second = {task.task_id: task.success for task in after.tasks}
     if first.keys() != second.keys():
@@ -56,19 +77,22 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
             f"paired comparison needs the same tasks; {len(odd)} are in one evaluation only, e.g. {odd[0]!r}"
             ": evaluate both policies with the same eval.split, eval.tasks and env.data"
         )
-    both = sum(first[i] and second[i] for i in first)
-    lost = before.successes - both
-    gained = after.successes - both
-    neither = before.n - both - lost - gained
+    return [(first[i], second[i]) for i in first]
+
+
+def _comparison(results: Sequence[tuple[bool, bool]]) -> Comparison:
+    counts = Counter(results)
+    both, neither = counts[True, True], counts[False, False]
+    lost, gained = counts[True, False], counts[False, True]
     changed = lost + gained
     lo, hi = _newcombe(both, gained, lost, neither)
     return Comparison(
-        n=before.n,
+        n=len(results),
         both=both,
         lost=lost,
         gained=gained,
         neither=neither,
-        difference=(gained - lost) / before.n,
+        difference=(gained - lost) / len(results),
         lo=lo,
         hi=hi,
         p=float(binomtest(gained, changed).pvalue) if changed else 1.0,

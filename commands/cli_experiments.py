@@ -1,0 +1,71 @@
+"""The commands about many runs, declared: `run.py sweep | ablate | list | compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+experiments_app = typer.Typer()
+
+Shared = Annotated[
+    list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides that all runs share.")
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Runs at a time (default: one a GPU; without, cores / the experiment's threads)."
+    ),
+]
+LauncherName = Annotated[
+    str, typer.Option("--launcher", help="local, slurm (needs submitit) or ray (needs a Ray cluster).")
+]
+LauncherOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--launcher-option",
+        metavar="KEY=VALUE",
+        help="For slurm: slurm_partition, gpus_per_node, timeout_min, …; for ray: gpus (a run), address.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder of all runs (default: runs/sweeps/ or runs/ablations/)"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check every run and print its command; start none.")]
+
+
+@experiments_app.command(
+    epilog="Examples: [bold]run.py sweep scpo_theta_lambda_alpha[/] · "
+    "[bold]run.py sweep FILE.yaml --parallel 4 train.updates=20[/] · [bold]run.py sweep FILE.yaml --wandb[/] · "
+    "Killed, the same command goes on; finished runs are never repeated. docs/experiments.md"
+)
+def sweep(
+    file: Annotated[
+        str, typer.Argument(help="A file in configs/sweeps/, or a path: the format of W&B sweeps.")
+    ],
+    overrides: Shared = None,
+    parallel: Parallel = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Points, each run with every seed (random and bayes need an end)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the points that random and bayes draw.")] = 0,
+    out: Out = None,
+    launcher: LauncherName = "local",
+    launcher_option: LauncherOptions = None,
+    wandb: Annotated[
+        bool, typer.Option("--wandb", help="Register the file as a W&B sweep and start its agents instead.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run every point of a sweep with every seed; write its table and picture."""
+    from commands import sweep as command
+
+    options = command.Options(parallel, count, seed, out, launcher, launcher_option or [], dry_run)
+    if wandb:
+        from commands.sweep_wandb import run
+
+        raise typer.Exit(run(file, overrides or [], options))
+    raise typer.Exit(1 if command.run(file, overrides or [], options) else 0)
