@@ -38,7 +38,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check every run and pri
 
 @experiments_app.command(
     epilog="Examples: [bold]run.py sweep scpo_theta_lambda_alpha[/] · "
-    "[bold]run.py sweep FILE.yaml --parallel 4 train.updates=20[/] · [bold]run.py sweep FILE.yaml --wandb[/] · "
+    "[bold]run.py sweep FILE.yaml --parallel 4 train.updates=20[/] · "
+    "[bold]run.py sweep FILE.yaml --wandb[/]. "
     "Killed, the same command goes on; finished runs are never repeated. docs/experiments.md"
 )
 def sweep(
