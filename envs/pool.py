@@ -114,6 +114,10 @@ class EnvPool(ABC):
         """Requests without a reply."""
         return sum(trace.outstanding for trace in self._traces.values())
 
+    def checks(self, key: int) -> list[str]:
+        """Returns `check` of the replies up to the opening's, after that of a trajectory just begun."""
+        return list(self._traces[key].checks)
+
     def wake(self) -> None:  # noqa: B027 (a pool that never waits has nothing to wake)
         """Makes `ready` return; may be called from any thread."""
 
@@ -198,7 +202,10 @@ class LocalPool(EnvPool):
             if action is not None:
                 outcome = env.step(action)
                 observation = outcome.observation
-            if number < len(trace.checks) and check(observation, outcome) != trace.checks[number]:
+            digest = check(observation, outcome)
+            if number == len(trace.checks):
+                trace.checks.append(digest)
+            elif trace.checks[number] != digest:
                 return Reply(key, 0, None, failure=diverged(trace, number))
         self._stands[key] = outcome
         return Reply(key, 0, observation, outcome, env.instruction)
