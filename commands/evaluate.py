@@ -45,13 +45,18 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     print(f"held-out success {rate} on {result.n} tasks of {config.eval.split}")
 
 
-def report(run_dir: Path) -> None:
-    """Writes the report and the summary of a run again."""
-    from eval.report import write_report
-    from eval.summary import write_summary
+def report(run_dirs: Sequence[Path], out: Path | None) -> None:
+    """Writes the report of a run and its summary again, or one report over several runs."""
+    if len(run_dirs) == 1 and out is None:
+        from eval.report import write_report
+        from eval.summary import write_summary
 
-    path = write_report(run_dir)
-    write_summary(run_dir)
+        path = write_report(run_dirs[0])
+        write_summary(run_dirs[0])
+    else:
+        from eval.report_arms import write_comparison
+
+        path = write_comparison(run_dirs, out or Path("runs") / "report.html")
     print(f"wrote {path}")
 
 

@@ -82,6 +82,11 @@ def run(
     print(f"wrote {replayed.table} and {page}")
 
 
+def methods_of(run_dir: Path, names: Sequence[str]) -> tuple[int, list[Method]]:
+    """Returns the seed of a run, and methods as its experiment would set them."""
+    return _methods(_run_source(run_dir), names, {})
+
+
 def _file_source(file: TrajectoryFile) -> Source:
     return Source(file.path.name, file.path, file.tokens, Path("runs") / f"replay-{file.path.stem}")
 

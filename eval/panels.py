@@ -1,4 +1,4 @@
-"""Which metrics the report plots over updates."""
+"""Which metrics reports plot over updates."""
 
 from __future__ import annotations
 
@@ -33,4 +33,22 @@ PANELS = (
         "Speed, tokens/s",
         {"speed/rollout_tokens_per_s": "rollout", "speed/train_tokens_per_s": "learner"},
     ),
+)
+CREDIT_PANELS = (
+    Panel("Steps credited through a sibling", {"credit/scpo/credited_fraction": "share"}, share=True),
+    Panel(
+        "Steps without a peer",
+        {
+            "credit/gigpo/singleton_fraction": "at their anchor",
+            "credit/hgpo/no_peer_fraction": "at any depth",
+        },
+        share=True,
+    ),
+    Panel("Spread of the advantage", {"credit/advantage_std": "standard deviation"}),
+    Panel("Steps whose advantage is exactly 0", {"credit/advantage_zero_fraction": "share"}, share=True),
+    Panel(
+        "Mean size of the parts of an advantage",
+        {"credit/gigpo/episode_abs_mean": "outcome", "credit/gigpo/step_abs_mean": "step"},
+    ),
+    Panel("Groups without a success", {"credit/scpo/groups_without_success": "share"}, share=True),
 )

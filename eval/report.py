@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from credit.pipeline import METRICS as CREDIT_METRICS
 from eval import figures
 from eval.compare import Comparison, compare, disjoint
-from eval.format import FILTERS
+from eval.costs import phases, tokens
+from eval.environment import recorded
 from eval.groupview import GroupView, choose_group
-from eval.panels import PANELS, SUCCESS
+from eval.panels import CREDIT_PANELS, PANELS, SUCCESS
 from eval.result import Tally
 from eval.runfolder import RunFolder, leaves
 from eval.summary import result_line
 from eval.svg import sparkline
+from eval.templating import environment
 
 
 def write_report(run_dir: Path | str, *, meanings: Mapping[str, str] | None = None) -> Path:
@@ -26,8 +27,7 @@ def write_report(run_dir: Path | str, *, meanings: Mapping[str, str] | None = No
 
     Args:
         run_dir: A run folder; config.json must exist, everything else may be missing.
-        meanings: What options (dotted paths as in config.json) and metrics (`a/b`, or `a/*` for all of
-            one kind) mean, shown in the tables. Credit metrics are known without.
+        meanings: See `report_html`.
 
     Returns:
         The report's path.
@@ -37,36 +37,44 @@ def write_report(run_dir: Path | str, *, meanings: Mapping[str, str] | None = No
     """
     run = RunFolder.read(run_dir)
     path = run.path / "report.html"
-    path.write_text(render(run, path, {**CREDIT_METRICS, **(meanings or {})}), encoding="utf-8")
+    path.write_text(report_html(run, meanings), encoding="utf-8")
     return path
 
 
-def render(run: RunFolder, path: Path, meanings: Mapping[str, str]) -> str:
-    """Returns the report's HTML; `path`, where it will be, is named in its result line."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= FILTERS
+def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> str:
+    """Returns the report of a run as one HTML page.
+
+    Args:
+        run: The run.
+        meanings: What options (dotted paths as in config.json) and metrics (`a/b`, or `a/*` for all of
+            one kind) mean, shown in the tables. Credit metrics are known without.
+    """
+    meanings = {**CREDIT_METRICS, **(meanings or {})}
     group = choose_group(run.trajectories)
     both = run.before is not None and run.after is not None
-    return environment.get_template("report.html.j2").render(
-        run=run,
-        line=result_line(run.before, run.after, run.method, run.updates, path) if both else None,
-        paired=_paired(run) if both else None,
-        disjoint=both and disjoint(run.before, run.after),
-        success=_success(run),
-        panels=_panels(run),
-        families=figures.family_figure(run.before, run.after) if run.evals else None,
-        family_rows=_family_rows(run),
-        credit=_metric_rows(run, "credit/", meanings),
-        metrics=_metric_rows(run, "", meanings),
-        group=group,
-        pairs=_pairs(group) if group else [],
-        config=_config(run, meanings),
+    path = run.path / "report.html"
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            run=run,
+            line=result_line(run, path) if both else None,
+            paired=_paired(run) if both else None,
+            disjoint=both and disjoint(run.before, run.after),
+            success=_success(run),
+            panels=_panels(run, PANELS, "panel"),
+            families=figures.family_figure(run.before, run.after) if run.evals else None,
+            family_rows=_family_rows(run),
+            credit_panels=_panels(run, CREDIT_PANELS, "credit"),
+            credit=_metric_rows(run, "credit/", meanings),
+            phases=phases(run),
+            tokens=tokens(run),
+            environment=recorded(run.path),
+            metrics=_metric_rows(run, "", meanings),
+            group=group,
+            pairs=_pairs(group) if group else [],
+            config=_config(run, meanings),
+        )
     )
 
 
@@ -81,14 +89,14 @@ def _success(run: RunFolder) -> Markup | None:
     return figures.success_figure(training, run.evals) if training[0] or run.evals else None
 
 
-def _panels(run: RunFolder) -> list[tuple[str, Markup]]:
+def _panels(run: RunFolder, panels: Sequence[figures.Panel], prefix: str) -> list[tuple[str, Markup]]:
     """Returns (title, figure) of every panel of which some metric was logged."""
     drawn = []
-    for i, panel in enumerate(PANELS):
+    for i, panel in enumerate(panels):
         curves = {name: run.series(name) for name in panel.names}
         curves = {name: curve for name, curve in curves.items() if curve[0]}
         if curves:
-            drawn.append((panel.title, figures.panel_figure(panel, curves, f"panel{i}")))
+            drawn.append((panel.title, figures.panel_figure(panel, curves, f"{prefix}{i}")))
     return drawn
 
 

@@ -256,3 +256,11 @@ def test_in_a_browser(finished_run, html, tmp_path):
     spoiled = tmp_path / "spoiled.html"
     spoiled.write_text(html.replace("<main>", '<main><img src="http://127.0.0.1:9/x.png">'), encoding="utf-8")
     assert browse(spoiled, tmp_path / "profile")[1]
+
+
+def test_costs_and_credit_curves(page):
+    """Three updates of 16 s, of which 0.3 s are credit."""
+    for part in ("Time and tokens", "credited through a sibling", "Steps without a peer", "Spread of the"):
+        assert part in page.text
+    assert re.search(r"credit\s*1 s\s*1\.9 %", page.text)
+    assert "does not say on what it ran" in page.text

@@ -1,0 +1,182 @@
+"""Runs side by side: those that differ in nothing but their seed are one arm, seen over its seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from eval.result import CONFIDENCE, EvalError
+from eval.runfolder import RunFolder, leaves
+
+NO_DIFFERENCE = ("seed", "threads", "logging.", "checkpoint.", "wandb.")
+"""Options that change no figure, or that seeds are averaged over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds with its 95 % Student-t interval; the ends are NaN with one seed."""
+
+    mean: float
+    lo: float
+    hi: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Returns the interval of `values` (at least one)."""
+        mean, n = float(np.mean(values)), len(values)
+        if n < 2:
+            return cls(mean, float("nan"), float("nan"), n)
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
+        return cls(mean, mean - half, mean + half, n)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of one configuration.
+
+    Attributes:
+        label: What tells it from the other arms.
+        runs: By seed.
+    """
+
+    label: str
+    runs: Sequence[RunFolder]
+
+    @property
+    def seeds(self) -> list[Any]:
+        """Seeds of its runs."""
+        return [run.get("seed") for run in self.runs]
+
+    def curve(self, metric: str, window: int = 1) -> tuple[list[int], list[Interval]]:
+        """Returns (updates, intervals over the runs that logged the metric there).
+
+        Args:
+            metric: Its name.
+            window: Each run is first averaged over this many updates, those before included.
+        """
+        at: dict[int, list[float]] = {}
+        for run in self.runs:
+            updates, values = run.series(metric)
+            for i, update in enumerate(updates):
+                at.setdefault(update, []).append(float(np.mean(values[max(0, i - window + 1) : i + 1])))
+        return sorted(at), [Interval.of(at[update]) for update in sorted(at)]
+
+    def held_out(self, which: str, family: str | None = None) -> Interval | None:
+        """Returns held-out success over seeds, None if no run has that evaluation (or family).
+
+        Args:
+            which: `before` or `after`.
+            family: Only its tasks.
+        """
+        results = [result for result in (getattr(run, which) for run in self.runs) if result is not None]
+        if family is not None:
+            rates = [result.per_family[family].rate for result in results if family in result.per_family]
+        else:
+            rates = [result.success for result in results]
+        return Interval.of(rates) if rates else None
+
+    @property
+    def families(self) -> set[str]:
+        """Families that any of its evaluations has."""
+        return {family for run in self.runs for result in run.evals.values() for family in result.per_family}
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """Held-out success of one arm less that of another.
+
+    Attributes:
+        first: Label of the one.
+        second: Label of the other.
+        difference: Mean over seeds of the first less that of the second.
+        lo: Lower end of Welch's 95 % interval.
+        hi: Upper end.
+        p: Welch's two-sided p-value.
+    """
+
+    first: str
+    second: str
+    difference: float
+    lo: float
+    hi: float
+    p: float
+
+
+def arms(runs: Sequence[RunFolder]) -> list[Arm]:
+    """Groups runs by configuration, in the order given.
+
+    Raises:
+        EvalError: no run, or one twice.
+    """
+    if not runs:
+        raise EvalError("nothing to compare: name one run folder or more, runs/ID")
+    twice = [path.name for path, n in Counter(run.path.resolve() for run in runs).items() if n > 1]
+    if twice:
+        raise EvalError(f"run {twice[0]} is named twice: name each once")
+    grouped: dict[tuple[tuple[str, str], ...], list[RunFolder]] = {}
+    for run in runs:
+        grouped.setdefault(tuple(sorted(_settings(run).items())), []).append(run)
+    labels = _labels([dict(key) for key in grouped], [members[0] for members in grouped.values()])
+    return [
+        Arm(label, sorted(members, key=lambda run: (run.get("seed") or 0, run.path.name)))
+        for label, members in zip(labels, grouped.values(), strict=True)
+    ]
+
+
+def contrasts(compared: Sequence[Arm]) -> list[Contrast]:
+    """Compares the latest held-out success of every two arms with two seeds or more each."""
+    found = []
+    for first, second in combinations(compared, 2):
+        a, b = ([run.after.success for run in arm.runs if run.after] for arm in (first, second))
+        if len(a) > 1 and len(b) > 1 and (np.ptp(a) > 0 or np.ptp(b) > 0):
+            test = stats.ttest_ind(a, b, equal_var=False)
+            interval = test.confidence_interval(CONFIDENCE)
+            difference = float(np.mean(a) - np.mean(b))
+            ends = float(interval.low), float(interval.high)
+            found.append(Contrast(first.label, second.label, difference, *ends, float(test.pvalue)))
+    return found
+
+
+def differences(compared: Sequence[Arm]) -> list[tuple[str, list[Any]]]:
+    """Returns (dotted option, its value in each arm) of every option that is not the same in all."""
+    flat = [dict(leaves(arm.runs[0].config)) for arm in compared]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows = [(key, [values.get(key, "–") for values in flat]) for key in keys if not _ignored(key)]
+    return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
+
+
+def _ignored(key: str) -> bool:
+    return key.startswith(NO_DIFFERENCE) or key == "name"
+
+
+def _settings(run: RunFolder) -> dict[str, str]:
+    return {key: repr(value) for key, value in leaves(run.config) if not _ignored(key)}
+
+
+def _labels(settings: Sequence[Mapping[str, str]], runs: Sequence[RunFolder]) -> list[str]:
+    """Method names; arms of the same method with (two of) the options that tell them apart."""
+    labels = []
+    for run, own in zip(runs, settings, strict=True):
+        same = [one for other, one in zip(runs, settings, strict=True) if other.method == run.method]
+        keys = dict.fromkeys(key for one in same for key in one)
+        differing = [key for key in keys if len({one.get(key) for one in same}) > 1][:2]
+        said = [f"{key.rpartition('.')[2]}={own.get(key, '–').strip(chr(39))}" for key in differing]
+        labels.append(" ".join([run.method.upper(), *said]))
+    return _distinct(labels)
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """The labels; of equal ones, later ones get a number."""
+    seen: Counter[str] = Counter()
+    out = []
+    for label in labels:
+        seen[label] += 1
+        out.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return out

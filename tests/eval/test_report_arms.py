@@ -1,0 +1,123 @@
+"""The report over several runs: what is an arm, its intervals by hand, and one file that stands alone."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import t
+
+from eval.arms import Interval, arms, contrasts, differences
+from eval.environment import describe, record, recorded
+from eval.report_arms import comparison_html, write_comparison
+from eval.result import EvalError
+from eval.runfolder import RunFolder
+from tests.eval.synthetic import RunWriter, result, toy_groups
+from tests.eval.test_report import Page
+
+
+def made(root, name, method, seed, solved, *more):
+    """A run of two updates that solves `solved` of 10 held-out tasks."""
+    run = RunWriter(root / name, method=method, overrides=[f"seed={seed}", *more])
+    run.evaluate(0, result([1] * 2 + [0] * 8, families=2))
+    for update in (1, 2):
+        run.update(update, toy_groups(update + seed))
+    run.evaluate(2, result([1] * solved + [0] * (10 - solved), families=2, version=2))
+    return RunFolder.read(run.path)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return [
+        made(root, "s0", "scpo", 0, 6),
+        made(root, "g0", "grpo", 0, 4),
+        made(root, "s1", "scpo", 1, 7, "threads=2"),
+        made(root, "g1", "grpo", 1, 5),
+        made(root, "s2", "scpo", 2, 8),
+    ]
+
+
+def test_interval_by_hand():
+    """0.6, 0.7, 0.8: mean 0.7, deviation 0.1, t(0.975, 2) = 4.302653, so 0.7 ± 4.302653 · 0.1 / √3."""
+    interval = Interval.of([0.6, 0.7, 0.8])
+    assert interval.mean == pytest.approx(0.7)
+    assert interval.hi - interval.mean == pytest.approx(0.2484138, abs=1e-6)
+    assert interval.mean - interval.lo == pytest.approx(0.2484138, abs=1e-6)
+    assert math.isnan(Interval.of([0.5]).lo)
+
+
+def test_seeds_are_one_arm(runs):
+    scpo, grpo = arms(runs)
+    assert (scpo.label, scpo.seeds) == ("SCPO", [0, 1, 2])  # threads change no figure
+    assert (grpo.label, grpo.seeds) == ("GRPO", [0, 1])
+    assert scpo.held_out("after").mean == pytest.approx(0.7)
+    assert grpo.held_out("before") == Interval(0.2, 0.2, 0.2, 2)
+
+
+def test_curves_are_means_over_seeds(runs):
+    scpo = arms(runs)[0]
+    updates, intervals = scpo.curve("rollout/success")
+    assert updates == [1, 2]
+    for at, interval in enumerate(intervals):
+        values = [run.series("rollout/success")[1][at] for run in scpo.runs]
+        assert interval.mean == pytest.approx(sum(values) / 3)
+    smoothed = scpo.curve("rollout/success", window=2)[1]
+    assert smoothed[0].mean == pytest.approx(intervals[0].mean)
+    assert smoothed[1].mean == pytest.approx((intervals[0].mean + intervals[1].mean) / 2)
+
+
+def test_contrast_by_hand(runs):
+    """Welch: means 0.7 and 0.45, variances 0.01/3 and 0.005/2; t = 0.25 / √0.0058333 = 3.27327."""
+    (contrast,) = contrasts(arms(runs))
+    assert contrast.difference == pytest.approx(0.25)
+    freedom = (0.01 / 3 + 0.0025) ** 2 / ((0.01 / 3) ** 2 / 2 + 0.0025**2 / 1)
+    assert contrast.p == pytest.approx(2 * t.sf(0.25 / math.sqrt(0.01 / 3 + 0.0025), freedom))
+    assert contrast.lo == pytest.approx(0.25 - t.ppf(0.975, freedom) * math.sqrt(0.01 / 3 + 0.0025))
+
+
+def test_options_that_differ(runs, tmp_path):
+    found = dict(differences(arms(runs)))
+    assert found["credit.name"] == ["scpo", "grpo"]
+    assert found["credit.stages.scpo.theta"][1] == "–"
+    assert "seed" not in found and "threads" not in found
+    lr = [runs[0], made(tmp_path, "lr", "scpo", 0, 5, "train.lr=1e-5")]
+    compared = arms(lr)
+    assert dict(differences(compared)) == {"train.lr": [lr[0].get("train.lr"), 1e-5]}
+    assert [arm.label for arm in compared] == [f"SCPO lr={lr[0].get('train.lr')}", "SCPO lr=1e-05"]
+
+
+def test_page(runs, tmp_path):
+    path = write_comparison([run.path for run in runs], tmp_path / "new" / "report.html")
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    for part in ("SCPO · GRPO", "5 runs in 2 arms", "SCPO − GRPO", "family-0", "rollout", "credit.name"):
+        assert part in page.text
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "script" not in page.tags and "default-src 'none'" in html
+    assert comparison_html(runs) == comparison_html(runs)
+
+
+def test_runs_that_have_only_begun(tmp_path):
+    new = [RunFolder.read(RunWriter(tmp_path / name, method=name).path) for name in ("grpo", "scpo")]
+    text = Page(comparison_html(new)).text
+    assert "No update has been recorded yet" in text and "No evaluation has been recorded yet" in text
+
+
+def test_nothing_and_twice(runs):
+    with pytest.raises(EvalError, match="name one run folder"):
+        arms([])
+    with pytest.raises(EvalError, match="s0 is named twice"):
+        arms([runs[0], runs[0]])
+
+
+def test_environment_is_recorded_and_shown(runs, tmp_path):
+    run = made(tmp_path, "e", "scpo", 5, 5)
+    assert recorded(run.path) == {}
+    record(run.path)
+    assert recorded(run.path) == describe()
+    assert describe()["torch"] == torch.__version__
+    assert torch.__version__ in Page(comparison_html([run, runs[1]])).text
+    (run.path / "environment.json").write_text('{"tor')
+    assert recorded(run.path) == {}
