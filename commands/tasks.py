@@ -67,7 +67,7 @@ class Webshop:
         self._env = env
         options = env.webshop
         self.shop: Shop = open_shop(
-            catalogue(env.data, options.products, env.data_seed),
+            catalogue(env.data, options.products, env.data_seed, env.difficulty),
             kind=options.goals,
             seed=env.data_seed,
             order=options.order,
@@ -98,14 +98,15 @@ WORLDS: dict[str, Callable[[EnvConfig], World]] = {"alfworld": Alfworld, "websho
 """By the name in `env.name`."""
 
 
-def catalogue(data: str, products: int, seed: int) -> Catalogue:
+def catalogue(data: str, products: int, seed: int, difficulty: float) -> Catalogue:
     """Returns a shop's products: `products` generated ones, or those of the folder `data`.
 
     Raises:
         ShopError: The folder is no store.
     """
     if data == GENERATED:
-        return Catalogue.from_products(generate_products(products, seed=seed), noun_source=NOUN_SOURCE)
+        made = generate_products(products, seed=seed, difficulty=difficulty)
+        return Catalogue.from_products(made, noun_source=NOUN_SOURCE)
     return Catalogue.open(Path(data))
 
 

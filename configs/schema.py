@@ -53,7 +53,8 @@ class EnvConfig(Section):
         1.0,
         ge=0.0,
         le=1.0,
-        description="Generated ALFWorld games only: 0 = few receptacles … 1 = full size rooms.",
+        description="Generated data only. Games: 0 = few receptacles … 1 = full size rooms. Shop: 0 = few "
+        "options of one value … 1 = as many as in the published set.",
     )
     train_tasks: int | None = Field(
         None,

@@ -35,8 +35,8 @@ class Architecture:
         vocab: Tokens, everything included.
         hidden, layers, heads, kv_heads, intermediate: As in `Qwen2Config`.
         window: Longest row (tokens).
-        numbers: Which numbers are one token each, instead of one a digit: " 1" to " 60", as the engine counts
-            things, or "00" to "99", two digits of anything.
+        whole: Which texts are one token each, though Qwen2's tokenizer splits numbers into digits and
+            punctuation from letters; see `WHOLE`.
     """
 
     vocab: int = 896
@@ -46,22 +46,23 @@ class Architecture:
     kv_heads: int = 2
     intermediate: int = 384
     window: int = 2048
-    numbers: Literal["counted", "pairs"] = "counted"
+    whole: Literal["household", "shop"] = "household"
 
 
-_NUMBERS = {
-    "counted": tuple(f" {n}" for n in range(1, 61)),
-    "pairs": tuple(f"{n:02}" for n in range(100)),
+WHOLE = {
+    "household": tuple(f" {n}" for n in range(1, 61)),
+    "shop": ("' [SEP] '", *(f"{n:02}" for n in range(100))),
 }
+"""The numbers of ALFWorld's things; WebShop's separator, and any two digits of its ids and prices."""
 
 
 def train_tokenizer(texts: Iterable[str], arch: Architecture) -> Qwen2Tokenizer:
-    """Trains a byte-level BPE on `texts` (deterministic), with the chat, tag and number tokens built in.
+    """Trains a byte-level BPE on `texts` (deterministic), with the chat tokens, tags and `WHOLE` built in.
 
     It splits text as Qwen2's tokenizer does, because that is the class `AutoTokenizer` gives every Qwen2
-    folder, whatever its files say. Qwen2 splits numbers into digits, so whole ones are added.
+    folder, whatever its files say.
     """
-    added = (*TAGS, *_NUMBERS[arch.numbers])
+    added = (*TAGS, *WHOLE[arch.whole])
     bpe = Qwen2Tokenizer().backend_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=arch.vocab - len(added),

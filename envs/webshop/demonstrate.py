@@ -79,29 +79,31 @@ class WebshopLessons:
     Attributes:
         products: Of each shop.
         walks: Goals a shard, drawn from all of the shop's.
+        difficulty: Range of the shop's difficulty, drawn a shard at a time.
+        results_a_page: Range of that option of the shop, both ends included, drawn a shard at a time.
         noise: Range of the buyer's haste and carelessness, drawn a walk at a time.
         mistakes: Range of the share of steps that are mistakes, drawn a walk at a time.
         max_steps: Step limit of a walk.
-        results_a_page: See `Shop`.
         show_instruction: See `WebshopEnv`.
     """
 
-    products: int = 1000
+    products: int = 500
     walks: int = 384
+    difficulty: tuple[float, float] = (0.0, 0.6)
+    results_a_page: tuple[int, int] = (1, 5)
     noise: tuple[float, float] = (0.0, 1.0)
     mistakes: tuple[float, float] = (0.0, 0.5)
     max_steps: int = 15
-    results_a_page: int = 5
     show_instruction: bool = False
 
     def __call__(self, seed: int, shard: int) -> Iterator[Walk]:
         """See `Lessons`."""
         rng = random.Random(derive(seed, "warmstart", "shard", shard))
         own = derive(seed, "warmstart", "shop", shard)
-        catalogue = Catalogue.from_products(
-            generate_products(self.products, seed=own), noun_source=NOUN_SOURCE
-        )
-        shop = open_shop(catalogue, seed=own, results_a_page=self.results_a_page)
+        difficulty, results = round(rng.uniform(*self.difficulty), 3), rng.randint(*self.results_a_page)
+        products = generate_products(self.products, seed=own, difficulty=difficulty)
+        catalogue = Catalogue.from_products(products, noun_source=NOUN_SOURCE)
+        shop = open_shop(catalogue, seed=own, results_a_page=results)
         for goal in rng.sample(shop.goals, min(self.walks, len(shop.goals))):
             walk = demonstrate(
                 shop,

@@ -24,6 +24,8 @@ NOUN_SOURCE = "webshop generator 1"
 _IDS = 10**8
 
 _MOST_COMBINATIONS = 36  # of option values, so of synthetic goals a product
+_MOST_VALUES = 6  # of an option
+_MISSING = (0.6, 0.2)  # share of a group's options that a product does not have, easiest and hardest
 _NO_PRICE, _PRICE_RANGE = 0.06, 0.16  # shares of products
 _WITH_INSTRUCTION, _WITH_HUMAN = 0.45, 0.35
 
@@ -33,22 +35,25 @@ def _words() -> Mapping[str, Any]:
     return json.loads((Path(__file__).parent / "shop_words.json").read_text(encoding="utf-8"))
 
 
-def generate_products(n: int, *, seed: int) -> Iterator[Product]:
+def generate_products(n: int, *, seed: int, difficulty: float = 1.0) -> Iterator[Product]:
     """Yields `n` products, about 0.1 ms each.
 
     Args:
         n: How many.
         seed: Same seed, same products; more products start with the same ones.
+        difficulty: From 0, products with few options of one value, to 1, as in the published set.
 
     Raises:
-        ValueError: `n` is not positive, or there are not as many ids.
+        ValueError: `n` is not positive, there are not as many ids, or `difficulty` is not in [0, 1].
     """
+    if not 0.0 <= difficulty <= 1.0:
+        raise ValueError(f"difficulty must be in [0, 1], got {difficulty}.")
     if not 1 <= n <= _IDS:
         raise ValueError(f"a generated shop has 1 to {_IDS} products, got n = {n}.")
     ids = random.Random(f"webshop ids {seed}")
     start, factor = ids.randrange(_IDS), 10 * ids.randrange(_IDS // 10) + ids.choice((1, 3, 7, 9))
     for i in range(n):
-        yield _product(_id(start + i * factor), random.Random(f"webshop product {seed} {i}"))
+        yield _product(_id(start + i * factor), random.Random(f"webshop product {seed} {i}"), difficulty)
 
 
 def _id(number: int) -> str:
@@ -60,7 +65,7 @@ def _id(number: int) -> str:
     return f"GN{number % _IDS:08}"
 
 
-def _product(asin: str, rng: random.Random) -> Product:
+def _product(asin: str, rng: random.Random, difficulty: float) -> Product:
     words = _words()
     group = rng.choice(words["groups"])
     kind_of = rng.choice(group["types"])
@@ -73,7 +78,7 @@ def _product(asin: str, rng: random.Random) -> Product:
         "use": rng.choice(words["uses"][group["category"]]),
     }
     attributes = rng.sample(group["attributes"], rng.randint(3, 5))
-    options = _options(rng, group["options"])
+    options = _options(rng, group["options"], difficulty)
     title = _title(rng, parts, attributes)
     price_text, prices = _price(rng, *kind_of["price"])
     instruction, wanted = _instruction(rng, parts["query"], attributes)
@@ -140,14 +145,17 @@ def _price(rng: random.Random, low: float, high: float) -> tuple[str, tuple[floa
     return f"${price} to ${upper}", (price, upper)
 
 
-def _options(rng: random.Random, lists: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _options(rng: random.Random, lists: Mapping[str, str], difficulty: float) -> dict[str, tuple[str, ...]]:
     """Options with some of their values, those in their usual order; few enough combinations."""
     options: dict[str, tuple[str, ...]] = {}
     combinations = 1
+    easiest, hardest = _MISSING
+    missing = easiest + (hardest - easiest) * difficulty
+    limit = round(1 + (_MOST_VALUES - 1) * difficulty)
     for name, listed in lists.items():
         values = _words()["options"][listed]
-        most = min(6, len(values), _MOST_COMBINATIONS // combinations)
-        if most < 1 or rng.random() < 0.2:
+        most = min(limit, len(values), _MOST_COMBINATIONS // combinations)
+        if most < 1 or rng.random() < missing:
             continue
         count = rng.randint(1, most)
         chosen = sorted(rng.sample(range(len(values)), count))

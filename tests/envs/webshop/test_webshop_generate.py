@@ -50,6 +50,20 @@ def test_same_seed_same_products_and_more_products_start_alike(products):
         next(generate_products(0, seed=0))
 
 
+def test_difficulty_is_the_number_of_options_and_values():
+    def values(difficulty):
+        made = list(generate_products(300, seed=0, difficulty=difficulty))
+        return [[len(values) for values in product.options.values()] for product in made]
+
+    easy, middle, hard = values(0.0), values(0.4), values(1.0)
+    assert {count for counts in easy for count in counts} == {1}
+    assert max(count for counts in middle for count in counts) == 3
+    assert max(count for counts in hard for count in counts) == 6
+    assert sum(map(sum, easy)) < sum(map(sum, middle)) < sum(map(sum, hard))
+    with pytest.raises(ValueError, match=r"difficulty must be in \[0, 1\], got 1.5"):
+        next(generate_products(1, seed=0, difficulty=1.5))
+
+
 def test_ids_are_ten_characters_and_differ():
     start = 10**8 - 50_000
     ids = {module._id(number) for number in range(start, start + 100_000)}
