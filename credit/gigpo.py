@@ -109,20 +109,11 @@ class GiGPO(Estimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._outcome_stage()
-
-    def _outcome_stage(self) -> GRPO:
-        return GRPO(
-            norm=self.norm,
-            unit=self.unit,
-            lone=self.lone,
-            eps=self.eps,
-            fp32_reference_compat=self.fp32_reference_compat,
-        )
+        GRPO.like(self)  # raises where options exclude each other
 
     def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         require_returns(signals, "gigpo")
-        outcome = self._outcome_stage().estimate(table, signals, context)
+        outcome = GRPO.like(self).estimate(table, signals, context)
         anchor = (
             exact_anchor_groups(table)
             if self.anchors == "exact"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,11 @@ class GRPO(Estimator):
                 "credit.grpo.fp32_reference_compat: the reference has no unit 'trajectories'; "
                 "set unit to rows or first_row, or fp32_reference_compat to false"
             )
+
+    @classmethod
+    def like(cls, stage: Any, **changes: Any) -> GRPO:
+        """Returns GRPO with the options of a stage that has the same ones, as an outcome term of its own."""
+        return cls(**{option.name: getattr(stage, option.name) for option in fields(cls)} | changes)
 
     def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         score, group, weight = signals.score, table.group_index, unit_weight(table, self.unit)

@@ -78,16 +78,7 @@ class HGPO(Estimator):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.base_group:
-            self._outcome_stage(self.norm)
-
-    def _outcome_stage(self, norm: str) -> GRPO:
-        return GRPO(
-            norm=norm,
-            unit=self.unit,
-            lone=self.lone,
-            eps=self.eps,
-            fp32_reference_compat=self.fp32_reference_compat,
-        )
+            GRPO.like(self)  # raises where options exclude each other
 
     def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         require_returns(signals, "hgpo")
@@ -129,7 +120,7 @@ class HGPO(Estimator):
     def _outcome(self, table: StepTable, signals: Signals, context: Context) -> np.ndarray:
         """a_0, float [N]."""
         advantage, deviation = (
-            self._outcome_stage(norm).estimate(table, signals, context).advantage
+            GRPO.like(self, norm=norm).estimate(table, signals, context).advantage
             for norm in (self.norm, "mean")
         )
         if self.fp32_reference_compat:
