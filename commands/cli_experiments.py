@@ -70,3 +70,33 @@ def sweep(
 
         raise typer.Exit(run(file, overrides or [], options))
     raise typer.Exit(1 if command.run(file, overrides or [], options) else 0)
+
+
+@experiments_app.command(
+    epilog="Examples: [bold]run.py ablate configs/ablations/scpo.yaml[/] · "
+    "[bold]run.py ablate scpo --seeds 0,1,2,3,4 train.updates=80[/]. Resumable as sweeps are."
+)
+def ablate(
+    file: Annotated[str, typer.Argument(help="A file in configs/ablations/, or a path.")],
+    overrides: Shared = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Instead of the file's: every variant gets these.")
+    ] = None,
+    parallel: Parallel = None,
+    out: Out = None,
+    launcher: LauncherName = "local",
+    launcher_option: LauncherOptions = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Run named variants on matched seeds; write the table with intervals, paired tests and effect sizes."""
+    from commands import ablate as command
+    from commands.sweep import Options
+
+    try:
+        chosen = [int(seed) for seed in (seeds or "").split(",") if seed.strip()]
+    except ValueError as error:
+        raise typer.BadParameter(f"--seeds takes whole numbers with commas between, got {seeds!r}") from error
+    options = Options(
+        parallel, out=out, launcher=launcher, launcher_options=launcher_option or [], dry_run=dry_run
+    )
+    raise typer.Exit(1 if command.run(file, overrides or [], chosen, options) else 0)

@@ -43,11 +43,13 @@ Distribution = Literal[
 ]
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """Base of what a file holds: immutable, and an unknown key is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Parameter(_Part):
+class Parameter(Part):
     """One dimension: a constant, a list of values, or a distribution (W&B's names and defaults)."""
 
     value: Any = None
@@ -75,7 +77,7 @@ class Parameter(_Part):
         return "constant"
 
 
-class Metric(_Part):
+class Metric(Part):
     """What is compared: the value last logged under that name."""
 
     name: str
@@ -83,7 +85,7 @@ class Metric(_Part):
     target: float | None = None
 
 
-class EarlyTerminate(_Part):
+class EarlyTerminate(Part):
     """W&B's hyperband: at growing numbers of logged values, runs outside the best 1/eta are stopped."""
 
     type: Literal["hyperband"]
@@ -99,7 +101,7 @@ class EarlyTerminate(_Part):
         return self.min_iter or max(1, self.max_iter // self.eta**self.s)
 
 
-class SweepFile(_Part):
+class SweepFile(Part):
     """The whole file, as W&B takes it."""
 
     program: str = "run.py"
