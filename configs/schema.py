@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Section(BaseModel):
@@ -70,6 +70,22 @@ class EnvConfig(Section):
         "state", description="Key for peers: the environment's own state key, or the raw text (papers)."
     )
     webshop: WebshopConfig = WebshopConfig()
+    workers: int = Field(0, ge=0, description="Processes that play the environments (0: the run's own).")
+    urls: tuple[str, ...] = Field(
+        (), description="Environment servers that play instead, separated by commas (docs/envs.md)."
+    )
+    token_file: str | None = Field(
+        None, description="File of the servers' token (null: the variable SIBLING_ENV_TOKEN)."
+    )
+    timeout_s: float = Field(10.0, gt=0.0, description="Longest wait for one answer of a server.")
+    patience_s: float = Field(
+        120.0, gt=0.0, description="Time after which what no server has answered is a failure."
+    )
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _split(cls, urls: Any) -> Any:
+        return [url for url in urls.split(",") if url] if isinstance(urls, str) else urls
 
 
 class ModelConfig(Section):
@@ -100,6 +116,29 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1, description="Trajectories a task (K).")
     temperature: float = Field(1.0, gt=0.0, description="Sampling temperature (also used by the learner).")
     max_parallel: int = Field(128, ge=1, description="Trajectories in flight at once.")
+    mode: Literal["auto", "deterministic", "free"] = Field(
+        "auto",
+        description="`deterministic`: in rounds, equal to the last bit for equal seeds; `free`: nobody waits "
+        "for anybody; `auto`: deterministic on a CPU, free on an accelerator.",
+    )
+    on_failure: Literal["drop", "reroll", "stop"] = Field(
+        "drop",
+        description="When an environment has failed for good: leave its trajectory out, play its group "
+        "again, or stop the run.",
+    )
+    time_limit_s: float | None = Field(
+        None, gt=0.0, description="Longest a trajectory may take; longer is a failure (null: no limit)."
+    )
+    watchdog_s: float | None = Field(
+        None,
+        gt=0.0,
+        description="End the process, with all stacks, when nothing in a rollout has moved for so long "
+        "(null: never).",
+    )
+    early_stop: bool = Field(
+        False,
+        description="With a filter's `refill: batch`: stop groups that are cut anyway. Changes no result.",
+    )
 
 
 class CreditConfig(Section):

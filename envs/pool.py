@@ -24,6 +24,9 @@ class EnvPool(ABC):
     actions too, if there are some), `_step`, `_fork`, `_release` and `_ready`, and can rely on that order.
     """
 
+    restarts: int = 0
+    """Workers or servers whose trajectories had to be begun again so far."""
+
     def __init__(self) -> None:
         self._traces: dict[int, Trace] = {}
 

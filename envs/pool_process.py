@@ -24,6 +24,10 @@ TRIES = 3
 """Times that a request may take its worker with it, and that a worker may die before it has begun."""
 
 
+START_SECONDS = 120.0
+"""Time that a worker has to import and open what it needs."""
+
+
 @dataclass(eq=False)
 class _Worker:
     """One process, and what it is asked.
@@ -161,7 +165,7 @@ class ProcessPool(RecoveringPool):
                 self._send(worker)
         now = time.monotonic()
         busy = {worker.connection: worker for worker in self._workers if worker.sent is not None}
-        hung = min((worker.since + self._timeout for worker in busy.values()), default=now + 1.0)
+        hung = min((self._hung_at(worker) for worker in busy.values()), default=now + 1.0)
         left = max(0.0, hung - now)
         arrived = wait([*busy, self._wakeup], left if timeout is None else max(0.0, min(left, timeout)))
         for connection in arrived:
@@ -172,8 +176,11 @@ class ProcessPool(RecoveringPool):
                 self._receive(busy[connection])
         now = time.monotonic()
         for connection, worker in busy.items():
-            if connection not in arrived and now - worker.since >= self._timeout:
-                self._replace(worker, "timeout", f"did not answer within {self._timeout:g} s")
+            if connection not in arrived and now >= self._hung_at(worker):
+                self._replace(worker, "timeout", f"did not answer within {now - worker.since:.0f} s")
+
+    def _hung_at(self, worker: _Worker) -> float:
+        return worker.since + (self._timeout if worker.began else START_SECONDS)
 
     def _send(self, worker: _Worker) -> None:
         number = 1 if worker.alone else len(worker.outbox)

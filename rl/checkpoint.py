@@ -21,7 +21,8 @@ from rl.learner import Learner
 
 STATE_FILE = "trainer.pt"
 _MISSING = "(absent)"
-_FREE = ("logging.", "checkpoint.", "threads", "eval.every")
+_WHERE_ENVS_PLAY = ("env.workers", "env.urls", "env.token_file", "env.timeout_s", "env.patience_s")
+_FREE = ("logging.", "checkpoint.", "threads", "eval.every", *_WHERE_ENVS_PLAY)
 
 
 class CheckpointError(ValueError):

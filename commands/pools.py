@@ -1,0 +1,81 @@
+"""Where a run's environments play, as `env.workers` and `env.urls` say: here, in processes, or on servers."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.tasks import GENERATED, Webshop, World, open_world
+from configs.schema import EnvConfig
+from envs.base import Env
+from envs.pool import EnvPool, LocalPool
+from envs.pool_process import ProcessPool
+
+if TYPE_CHECKING:
+    from envs.server.description import Description
+    from envs.server.tasks import TaskBook
+
+
+def open_pool(env: EnvConfig, world: World) -> EnvPool:
+    """Opens the pool that a configuration names; `world` is its own.
+
+    Raises:
+        EnvError: Workers cannot start, or a server cannot be reached or plays something else.
+    """
+    if env.urls:
+        from envs.pool_remote import RemotePool
+        from envs.server.serve import read_token
+
+        return RemotePool(
+            env.urls,
+            description(env),
+            token=read_token(env.token_file and Path(env.token_file)),
+            timeout=env.timeout_s,
+            patience=env.patience_s,
+        )
+    return process_pool(env, env.workers) if env.workers else LocalPool(world.make_env)
+
+
+def process_pool(env: EnvConfig, workers: int | None) -> ProcessPool:
+    """Returns a pool of worker processes (None: one a core), each with a world of its own."""
+    return ProcessPool(EnvMaker(env), workers)
+
+
+@dataclass(frozen=True)
+class EnvMaker:
+    """Makes environments in a process that shares nothing with this one; opens the world there once."""
+
+    env: EnvConfig
+
+    def __call__(self) -> Env:
+        """Makes one environment."""
+        return _world(self.env).make_env()
+
+
+@lru_cache(maxsize=1)
+def _world(env: EnvConfig) -> World:
+    return open_world(env)
+
+
+def description(env: EnvConfig) -> Description:
+    """Says what is played, so that a client and a server can compare."""
+    from envs.server.description import describe
+
+    if env.name == "alfworld":  # games travel whole
+        return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})
+    options = {"max_steps": env.max_steps, "anchor": env.anchor, "data_seed": env.data_seed}
+    if env.data == GENERATED:
+        return describe("webshop", options | env.webshop.model_dump() | {"difficulty": env.difficulty})
+    # The manifest holds checksums of the ids and of the whole search index.
+    manifest = hashlib.blake2b((Path(env.data) / "manifest.json").read_bytes(), digest_size=12)
+    return describe("webshop", options | env.webshop.model_dump(), manifest.hexdigest())
+
+
+def task_book(world: World) -> TaskBook:
+    """Returns the tasks a server of this world can play."""
+    from envs.server.tasks import ListedTasks, UploadedGames
+
+    return ListedTasks(world.shop.goals) if isinstance(world, Webshop) else UploadedGames()

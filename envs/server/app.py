@@ -1,0 +1,125 @@
+"""The server's HTTP interface; its schema is at /openapi.json, to be read at /docs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+
+from envs.base import EnvError
+from envs.server.description import Description, Hello
+from envs.server.desk import Desk
+from envs.server.guard import Guard
+from envs.server.metrics import Metrics
+from envs.server.tasks import TaskBook
+from envs.server.wire import BATCH, HEADER, Answer, Batch, Stored, Upload, answers
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server lets clients do.
+
+    Attributes:
+        sessions: Open at once.
+        idle_seconds: Time after which a session that nobody asks for is closed.
+        body: Most bytes of a request.
+        rate: Most requests a second and client address.
+    """
+
+    sessions: int = 4096
+    idle_seconds: float = 600.0
+    body: int = 32 * 2**20
+    rate: float = 2000.0
+
+
+def make_app(
+    desk: Desk,
+    book: TaskBook,
+    environment: Description,
+    *,
+    limits: Limits,
+    metrics: Metrics,
+    token: str | None = None,
+) -> FastAPI:
+    """Returns the application; it starts the desk, and closes it at the end."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        desk.start()
+        yield
+        await asyncio.to_thread(desk.close)
+
+    app = FastAPI(
+        title=f"Sibling environment server: {environment.name}",
+        version=str(environment.protocol),
+        description=__doc__,
+        lifespan=lifespan,
+    )
+    app.add_middleware(Guard, token=token, body=limits.body, rate=limits.rate, metrics=metrics)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+
+    def mismatch(fingerprint: str | None) -> Response | None:
+        if fingerprint in (None, environment.fingerprint):
+            return None
+        detail = "another environment is played here; GET /v1/environment says which"
+        return JSONResponse({"detail": detail}, 412)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        """Whether the process works."""
+        return JSONResponse({"status": "ok" if desk.alive else "dead"}, 200 if desk.alive else 503)
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        """Whether new sessions are taken."""
+        ready = desk.alive and not desk.draining
+        return JSONResponse({"ready": ready, "sessions": len(desk)}, 200 if ready else 503)
+
+    @app.get("/metrics")
+    async def prometheus() -> Response:
+        """Figures for Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/v1/environment")
+    async def hello() -> Hello:
+        """What is played here, and how much of it at once."""
+        return Hello(environment=environment, batch=BATCH, body=limits.body)
+
+    @app.post("/v1/tasks", response_model=Stored)
+    async def tasks(upload: Upload, fingerprint: Annotated[str | None, Header(alias=HEADER)] = None) -> Any:
+        """Takes tasks this server does not have."""
+        try:
+            return mismatch(fingerprint) or Stored(stored=book.add(upload.games))
+        except EnvError as error:
+            return JSONResponse({"detail": str(error)}, 409)
+
+    @app.post("/v1/play", response_model=Answer)
+    async def play(batch: Batch, fingerprint: Annotated[str | None, Header(alias=HEADER)] = None) -> Any:
+        """Opens, forks, steps and closes sessions. A request that is sent again is not played again."""
+        wrong = mismatch(fingerprint)
+        if wrong is not None or not desk.alive:
+            return wrong or JSONResponse({"detail": "this server is stopping"}, 503)
+        began = time.perf_counter()
+        try:
+            answer = await asyncio.wrap_future(desk.play(batch))
+        except EnvError as error:
+            return JSONResponse({"detail": str(error)}, 503)
+        metrics.batch.observe(len(answer.played))
+        metrics.seconds.observe(time.perf_counter() - began)
+        return Response(answers.dump_json(answer), media_type="application/json")
+
+    return app
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    """Says where a request is wrong, without what was in it: that may be large, or no text at all."""
+    assert isinstance(error, RequestValidationError)
+    faults = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()[:10]]
+    return JSONResponse({"detail": faults}, 422)
