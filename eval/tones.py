@@ -14,7 +14,7 @@ def tone(value: float, largest: float) -> Markup:
     name = "blue" if value > 0 else "orange"
     # a square root lifts small values out of the background, and the floor keeps a sign visible
     share = 8 + 62 * min(abs(value) / largest, 1.0) ** 0.5
-    return Markup(f"color-mix(in srgb, var(--{name}) {share:.0f}%, var(--paper))")
+    return Markup(f"color-mix(in srgb, var(--{name}) calc({share:.0f}% * var(--depth)), var(--paper))")
 
 
 def strip(values: Sequence[float], largest: float) -> Markup:

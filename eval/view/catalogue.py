@@ -117,7 +117,8 @@ class Catalogue:
             figures = _figures(folder)
         except (EvalError, OSError, AttributeError, TypeError, ValueError) as error:
             return RunCard(run, "unreadable", changed, problem=f"cannot be read: {error}")
-        return RunCard(run, "running", changed, **figures, problem=self._check(path) or "")
+        problems = [self._check(path), _cut_off(path / "metrics.jsonl")]
+        return RunCard(run, "running", changed, **figures, problem=" ".join(filter(None, problems)))
 
 
 def _figures(run: RunFolder) -> dict[str, Any]:
@@ -136,6 +137,15 @@ def _figures(run: RunFolder) -> dict[str, Any]:
         "after": run.after,
         "seconds_left": left,
     }
+
+
+def _cut_off(metrics: Path) -> str | None:
+    """What is lost of a file of lines whose last one was never finished."""
+    text = metrics.read_bytes() if metrics.is_file() else b""
+    if not text or text.endswith(b"\n"):
+        return None
+    lost = len(text) - text.rfind(b"\n") - 1
+    return f"The last line of metrics.jsonl is cut off: its {lost} bytes are left out."
 
 
 def _aged(card: RunCard, now: float) -> RunCard:

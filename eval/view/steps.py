@@ -150,7 +150,8 @@ def _step(
                 sibling = int(values[f"{stage}.sibling"][number])
                 place = Place(sibling, index_of[sibling], int(values[name][number]))
                 similarity = values.get(f"{stage}.similarity")
-                matches.append(Match(series, place, None if similarity is None else similarity[number]))
+                who = stage if series == RECORDED else series
+                matches.append(Match(who, place, None if similarity is None else similarity[number]))
     peers = [
         Place(other["trajectory"], other["index"], other["t"])
         for other in group

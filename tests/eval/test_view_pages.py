@@ -240,7 +240,9 @@ def test_a_file_in_the_making(own):
 def test_half_a_line_of_metrics(own):
     with (own / "beta/metrics.jsonl").open("a") as file:
         file.write('{"update": 2, "rollout/succ')
-    assert "1 of 5 updates" in get(client(own), "/").text
+    page = get(client(own), "/")
+    assert "1 of 5 updates" in page.text
+    assert "its 27 bytes are left out" in page.text
 
 
 def test_a_file_of_another_version(own):

@@ -25,6 +25,7 @@ async function swap(url, { push = true, keepList = false } = {}) {
   if (!$("#list", page)) return location.assign(target); // an error page, or another kind of page
   const scrolled = $("#list").scrollTop;
   const focused = document.activeElement?.name;
+  const typed = document.activeElement?.type === "search" ? document.activeElement.value : null;
   const inList = document.activeElement?.closest("#list");
   const methodsOpen = $(".methods")?.open;
   for (const id of PARTS) $("#" + id).replaceWith($("#" + id, page));
@@ -34,7 +35,7 @@ async function swap(url, { push = true, keepList = false } = {}) {
   if (focused) {
     const field = $(`#filters [name="${CSS.escape(focused)}"]`);
     field?.focus();
-    if (field?.type === "search") field.setSelectionRange(field.value.length, field.value.length);
+    if (typed !== null) field.value = typed; // more may have been typed since the question was sent
   }
   document.title = page.title;
   if (push) history.pushState(null, "", target);
