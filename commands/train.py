@@ -14,6 +14,7 @@ from agent.policy import Policy
 from agent.prompts import PromptBuilder
 from commands import build
 from commands.tasks import World, open_world
+from commands.tracking import mirrors
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
@@ -63,9 +64,7 @@ def run(
     progress = Progress(config.train.updates, config.trajectories, console)
     tracker = Tracker(
         run_dir,
-        mode=config.logging.wandb,
-        project=config.logging.project,
-        config=build.plain(config),
+        mirrors=mirrors(config, run_dir, progress.say),
         resume_update=state.update if resume else None,
         report=progress.say,
     )

@@ -1,0 +1,34 @@
+"""The mirrors of a run's record that its configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from commands import build
+from configs.schema import Config
+from rl.track import Mirror
+
+
+def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> list[Mirror]:
+    """Opens W&B and TensorBoard, as far as wanted."""
+    logging = config.logging
+    found: list[Mirror] = []
+    if logging.wandb != "off":
+        from rl.track_wandb import WandbMirror, WandbOptions
+
+        options = WandbOptions(
+            mode=logging.wandb,
+            project=logging.project,
+            entity=logging.entity,
+            group=logging.group or config.name,
+            tags=[config.env.name, config.credit.name, config.scorer.name, *logging.tags],
+            table=logging.table,
+            checkpoints=logging.checkpoints,
+        )
+        found.append(WandbMirror(run_dir, options, build.plain(config), report))
+    if logging.tensorboard:
+        from rl.track_tensorboard import TensorboardMirror
+
+        found.append(TensorboardMirror(run_dir, report))
+    return found
