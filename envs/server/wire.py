@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from envs.base import Observation, Outcome
 
@@ -19,7 +19,15 @@ BATCH = 1024
 HEADER = "Sibling-Environment"
 """Request header: fingerprint of the environment the client means; another one is refused (412)."""
 
-Name = Annotated[str, Field(min_length=1, max_length=200, description="Of a session; the client's choice.")]
+
+def _encodable(text: str) -> str:
+    """Lets no half of a surrogate pair in: JSON can spell one, but it cannot be sent back."""
+    text.encode()  # a UnicodeEncodeError is a ValueError, which the model reports
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+Name = Annotated[Text, Field(min_length=1, max_length=200, description="Of a session; the client's choice.")]
 Position = Annotated[int, Field(ge=0, le=10**9)]
 
 
@@ -32,8 +40,8 @@ class Wire(BaseModel):
 class TaskName(Wire):
     """A task, by its id and a digest of all that decides how it plays."""
 
-    id: str = Field(max_length=1000)
-    digest: str = Field(max_length=128)
+    id: Text = Field(max_length=1000)
+    digest: Text = Field(max_length=128)
 
 
 class Opening(Wire):
@@ -42,8 +50,13 @@ class Opening(Wire):
     session: Name
     task: TaskName
     seed: int = Field(0, ge=0, lt=2**64)
-    actions: list[str] = []
-    checks: list[str] = []
+    actions: list[Text] = []
+    checks: list[Text] = []
+
+    @property
+    def position(self) -> int:
+        """Where this leads to."""
+        return len(self.actions)
 
 
 class Fork(Wire):
@@ -59,7 +72,7 @@ class Stepping(Wire):
 
     session: Name
     position: Position
-    action: str
+    action: Text
 
 
 class Batch(Wire):
@@ -104,13 +117,13 @@ class Answer(Wire):
 class GameContent(Wire):
     """An ALFWorld game, uploaded once."""
 
-    id: str
-    family: str
-    split: str
-    goal: str
-    pddl_problem: str
-    pddl_domain: str | None = None
-    grammar: str | None = None
+    id: Text
+    family: Text
+    split: Text
+    goal: Text
+    pddl_problem: Text
+    pddl_domain: Text | None = None
+    grammar: Text | None = None
 
 
 class Upload(Wire):
