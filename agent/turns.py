@@ -59,9 +59,9 @@ class TurnFormat:
             user: First user message.
         """
         if system is None:
-            return self._encode(user.join(self._bare))
+            return self.encode(user.join(self._bare))
         opening, middle, end = self._full
-        return self._encode(opening + system + middle + user + end)
+        return self.encode(opening + system + middle + user + end)
 
     def next(self, user: str, *, closed: bool = True) -> list[int]:
         """Returns the ids between a response and the next one.
@@ -71,7 +71,7 @@ class TurnFormat:
             closed: Whether the response before ended with a stop token. One that was cut by length
                 did not: then the stop token opens the continuation, as a token that was never sampled.
         """
-        ids = self._encode(self._next_prefix + user + self._next_suffix)
+        ids = self.encode(self._next_prefix + user + self._next_suffix)
         return ids if closed else [self.stop_id, *ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -79,7 +79,18 @@ class TurnFormat:
         end = len(ids) - 1 if ids and ids[-1] in self.stop_ids else len(ids)
         return self._tokenizer.decode(ids[:end], skip_special_tokens=False)
 
-    def _encode(self, text: str) -> list[int]:
+    def reach(self, ids: Sequence[int], text: str) -> int | None:
+        """Returns how many tokens it takes until a response holds `text`, None if it never does."""
+        low, high = 0, len(ids)  # the first `low` tokens do not hold it, the first `high` do
+        if text not in self.decode(ids):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if text in self.decode(ids[:middle]) else (middle, high)
+        return high
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a piece of text, nothing added."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def _render(self, system: str | None, *, goes_on: bool = False) -> str:
@@ -102,7 +113,7 @@ class TurnFormat:
 
     def _split_stop(self, closing: str) -> tuple[int, str]:
         """Splits the text after a response into the id of its stop token and the rest."""
-        ids = self._encode(closing)
+        ids = self.encode(closing)
         special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
         if not ids or ids[0] not in special:
             raise TemplateError(

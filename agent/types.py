@@ -58,6 +58,23 @@ class Generation:
     signals: list[list[float]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """A response to a step's prompt that was not played, for methods that learn from what was not done.
+
+    Attributes:
+        opening: Tokens it was made to begin with; not sampled.
+        ids: Tokens sampled after them.
+        logps: Their log-probabilities when sampled.
+        finish: Why it ended.
+    """
+
+    opening: tuple[int, ...]
+    ids: list[int]
+    logps: list[float]
+    finish: Finish
+
+
 @dataclass(slots=True)
 class Step:
     """One observation → action → reward, with the tokens that produced the action.
@@ -78,6 +95,8 @@ class Step:
         admissible: The action is in the environment's admissible list.
         reward: Environment reward of the step, unscaled.
         next_observation: What the environment answered.
+        forced: [start, end) of the response tokens that were put there, not sampled; they carry no loss.
+        spare: Other responses to the same prompt.
     """
 
     t: int
@@ -95,6 +114,15 @@ class Step:
     admissible: bool
     reward: float
     next_observation: Observation
+    forced: tuple[int, int] = (0, 0)
+    spare: tuple[Spare, ...] = ()
+
+    @property
+    def sampled(self) -> list[tuple[int, int]]:
+        """[start, end) of the pieces of the response that were sampled: all of it, unless some was forced."""
+        start, end = self.forced
+        pieces = [(0, start), (end, len(self.response_ids))]
+        return [piece for piece in pieces if piece[1] > piece[0]]
 
     @property
     def valid(self) -> bool:
