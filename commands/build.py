@@ -16,7 +16,7 @@ from configs.text import ConfigError, suggest
 from credit.pipeline import Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer, scorer_names
-from envs.base import Env, Task
+from envs.base import Task
 
 if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does 
     from agent.policy import Policy
     from agent.policy_torch import TorchPolicy
     from agent.prompts import PromptBuilder
+    from agent.rollout import Environments, OnFailure, RolloutOptions
     from eval.result import EvalResult
     from rl.learner import Learner
 
@@ -202,7 +203,7 @@ def evaluation(
     policy: Policy,
     prompts: PromptBuilder,
     tasks: Sequence[Task],
-    make_env: Callable[[], Env],
+    environments: Environments,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> EvalResult:
     """Evaluates a policy as the configuration says; every command's evaluation is this one."""
@@ -211,14 +212,27 @@ def evaluation(
 
     return evaluate(
         policy,
-        make_env,
+        environments,
         tasks,
         prompts,
         sampling=Sampling(config.eval.temperature),
         seed=config.seed,
         max_parallel=config.eval.max_parallel,
+        options=rollout_options(config),
         on_progress=on_progress,
     )
+
+
+def rollout_options(config: Config, on_failure: OnFailure = "stop") -> RolloutOptions:
+    """Returns how rollouts are run; `rollout.mode=auto` looks at the machine."""
+    import torch
+
+    from agent.rollout import RolloutOptions
+
+    mode = config.rollout.mode
+    if mode == "auto":
+        mode = "free" if torch.cuda.is_available() else "deterministic"
+    return RolloutOptions(mode, on_failure, config.rollout.time_limit_s, config.rollout.watchdog_s)
 
 
 def reference(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from configs.merge import CONFIGS, methods
-from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.pipeline import Pipeline
 from credit.registry import stages
 
 KINDS = {
+    Steer: "steering",
     Filter: "filter",
     Shaper: "shaper",
     Estimator: "estimator",

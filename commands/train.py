@@ -12,13 +12,17 @@ from transformers import PreTrainedModel
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
+from agent.steer import steering
 from commands import build
-from commands.tasks import World, open_world
+from commands.pools import open_pool
+from commands.tasks import open_world
 from commands.tracking import mirrors
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
+from credit.pipeline import Pipeline
 from envs.base import Task
+from envs.pool import EnvPool
 from eval import environment
 from eval.report import write_report
 from eval.result import save_eval
@@ -73,12 +77,13 @@ def run(
         f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
         + (f" · resumed after update {state.update}" if newest else "")
     )
+    pool = open_pool(config.env, world)
     try:
         train(
             policy,
             learner,
             pipeline,
-            play=_play(config, tasks, world, prompts),
+            play=_play(config, tasks, pool, prompts, pipeline),
             plan=Plan(config.train.updates, config.seed, config.eval.every, config.checkpoint.every),
             outputs=Outputs(
                 tracker,
@@ -89,12 +94,13 @@ def run(
             state=state,
             services=services,
             probing=probing,
-            evaluate=_evaluator(config, run_dir, held_out, world, prompts),
+            evaluate=_evaluator(config, run_dir, held_out, pool, prompts),
         )
     except KeyboardInterrupt:
         progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
         raise
     finally:
+        pool.close()
         progress.close()
         tracker.close()
     _finish(run_dir, console)
@@ -142,9 +148,11 @@ def _record(loaded: Loaded, run_dir: Path) -> None:
         sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
 
 
-def _play(config: Config, tasks: Sequence[Task], world: World, prompts: PromptBuilder) -> Play:
+def _play(
+    config: Config, tasks: Sequence[Task], pool: EnvPool, prompts: PromptBuilder, pipeline: Pipeline
+) -> Play:
     return Play(
-        make_env=world.make_env,
+        environments=pool,
         tasks=tasks,
         prompts=prompts,
         groups=config.rollout.groups,
@@ -152,6 +160,9 @@ def _play(config: Config, tasks: Sequence[Task], world: World, prompts: PromptBu
         temperature=config.rollout.temperature,
         max_parallel=config.rollout.max_parallel,
         mask_truncated=config.train.mask_truncated,
+        options=build.rollout_options(config, config.rollout.on_failure),
+        early_stop=config.rollout.early_stop,
+        steering=steering(pipeline.steers),
     )
 
 
@@ -164,15 +175,14 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
         window=probes.window,
         token_budget=config.train.token_budget,
         reference=None if reference is None else ResponseModel(reference),
-        branching=probes.branching,
     )
 
 
 def _evaluator(
-    config: Config, run_dir: Path, held_out: Sequence[Task], world: World, prompts: PromptBuilder
+    config: Config, run_dir: Path, held_out: Sequence[Task], pool: EnvPool, prompts: PromptBuilder
 ) -> Evaluate:
     def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
-        result = build.evaluation(config, policy, prompts, held_out, world.make_env)
+        result = build.evaluation(config, policy, prompts, held_out, pool)
         save_eval(run_dir, update, result)
         return result.metrics()
 

@@ -170,10 +170,6 @@ class ProbeConfig(Section):
     window: int | None = Field(
         None, ge=64, description="Longest row with a privileged context, in tokens (null: prompt.window)."
     )
-    branching: Literal["snapshot", "replay"] = Field(
-        "snapshot",
-        description="How an environment gets to where continuations begin: copied, or played there again.",
-    )
     judge_url: str | None = Field(
         None,
         description="OpenAI-compatible server of prover's proposer `judge` (http://127.0.0.1:8000/v1); a "

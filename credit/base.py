@@ -4,6 +4,7 @@ A stage is one file `credit/<name>.py` with one frozen dataclass whose fields ar
 made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds, in the order in
 which a method lists them:
 
+- `Steer`: what the rollout does differently while trajectories are made; the rollout's side is in `agent/`;
 - `Filter`: which groups are worth training on; asked before anything else, may call for more rollouts;
 - `Shaper`: changes returns (and scores), before any comparison between rows;
 - `Estimator`: makes the advantage [N] by comparing rows; a method has exactly one;
@@ -39,6 +40,7 @@ __all__ = [
     "Shaper",
     "Signals",
     "Stage",
+    "Steer",
     "StepTable",
     "Weighted",
     "did_you_mean",
@@ -183,6 +185,22 @@ class Stage:
     def token_columns(self) -> frozenset[str]:
         """Columns of `StepTable.tokens` that this stage reads; `rl.probes` computes them."""
         return frozenset()
+
+
+class Steer(Stage):
+    """A hand in the rollout: options and rules only. `agent.steering` says what can be done, and
+    `agent.steer` which class does it under these options."""
+
+    def weigh(self, confidence: np.ndarray) -> np.ndarray:
+        """Shares of a step's advantage among its answers, where the rollout recorded several.
+
+        Args:
+            confidence: float [M], see `rl.spares.confidence`; the played answer first.
+
+        Returns:
+            float [M] with mean 1.
+        """
+        return np.ones(len(confidence))
 
 
 class Filter(Stage, ABC):

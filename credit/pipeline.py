@@ -19,6 +19,7 @@ from credit.base import (
     Shaper,
     Signals,
     Stage,
+    Steer,
     StepTable,
     did_you_mean,
 )
@@ -67,7 +68,7 @@ class CreditResult:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages in order: filters, shapers, then one estimator, then reweighters and auxiliary losses.
+    """Stages in order: steering, filters, shapers, then one estimator, then reweighters and auxiliary losses.
 
     Attributes:
         stages: at least the estimator.
@@ -79,11 +80,12 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         kinds = [_kind(stage) for stage in self.stages]
-        if kinds != sorted(kinds) or kinds.count(_ESTIMATOR) != 1:
+        if kinds != sorted(kinds) or kinds.count(_ESTIMATOR) != 1 or kinds.count(_STEER) > 1:
             order = " → ".join(stage.name() for stage in self.stages) or "nothing"
             raise ValueError(
                 f"credit method {self.name!r}: got {order}; expected any filters and shapers, then "
-                "exactly one estimator (such as grpo or gigpo), then any reweighters and auxiliary losses"
+                "exactly one estimator (such as grpo or gigpo), then any reweighters and auxiliary losses, "
+                "and before all of them at most one steering stage"
             )
         estimator = self.stages[kinds.index(_ESTIMATOR)]
         for stage in self.stages:
@@ -123,6 +125,11 @@ class Pipeline:
     def filters(self) -> tuple[Filter, ...]:
         """The stages that choose groups, for whoever makes the rollouts."""
         return tuple(stage for stage in self.stages if isinstance(stage, Filter))
+
+    @property
+    def steers(self) -> tuple[Steer, ...]:
+        """The stages with a hand in the rollout."""
+        return tuple(stage for stage in self.stages if isinstance(stage, Steer))
 
     def check_services(self, services: Mapping[str, Any]) -> None:
         """Raise a ValueError naming a service that a stage needs and that is missing; call at start-up."""
@@ -164,8 +171,8 @@ class Pipeline:
         columns: dict[str, np.ndarray] = {}
         aux_weight = None
         for stage in self.stages:
-            if isinstance(stage, Filter):
-                continue  # it chose the groups before the table was made
+            if isinstance(stage, (Steer, Filter)):
+                continue  # they had their say before the table was made
             own = replace(context, state=before.get(stage.name()))
             signals, output = _apply(stage, rows_of, signals, own)
             if isinstance(stage, AuxLoss):
@@ -212,8 +219,8 @@ def load_method(path: str | Path) -> dict[str, Any]:
     return {"name": str(config.get("name") or Path(path).stem), "stages": config["stages"]}
 
 
-_KINDS = (Filter, Shaper, Estimator, Reweighter, AuxLoss)
-_ESTIMATOR = _KINDS.index(Estimator)
+_KINDS = (Steer, Filter, Shaper, Estimator, Reweighter, AuxLoss)
+_STEER, _ESTIMATOR = _KINDS.index(Steer), _KINDS.index(Estimator)
 
 
 def _kind(stage: Stage) -> int:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.policy import Policy, Sampling
 from agent.prompts import PromptBuilder
-from agent.rollout import Progress, rollout
+from agent.rollout import Environments, Progress, Rollout, RolloutOptions
 from agent.types import Trajectory
 from configs.seeds import derive
-from envs.base import Env, Task
-from eval.result import EvalResult, TaskResult, check_ids
+from envs.base import Task
+from eval.result import EvalError, EvalResult, TaskResult, check_ids
 
 
 def evaluate(
     policy: Policy,
-    make_env: Callable[[], Env],
+    environments: Environments,
     tasks: Sequence[Task],
     prompts: PromptBuilder,
     *,
     sampling: Sampling,
     seed: int,
     max_parallel: int,
+    options: RolloutOptions | None = None,
     on_progress: Progress | None = None,
 ) -> EvalResult:
     """Plays every task once and counts.
@@ -33,31 +35,41 @@ def evaluate(
 
     Args:
         policy: What generates the responses.
-        make_env: Makes one environment; at most `max_parallel` are made.
+        environments: A pool, or what makes an environment in this process.
         tasks: The whole list, each task once.
         prompts: Turns observations into tokens; knows the longest response.
         sampling: Temperature; 0 is greedy.
         seed: The run's seed.
         max_parallel: Trajectories in flight.
+        options: How the rollout is run; `on_failure` has no say here.
         on_progress: Called now and then with (tasks done, tokens sampled).
 
     Raises:
-        EvalError: `tasks` is empty or names a task twice.
+        EvalError: `tasks` is empty or names a task twice, or tasks could not be played to their end: the rest
+            is played first, then all of them are named. Nothing is ever left out silently.
     """
     started = time.perf_counter()
     check_ids([task.id for task in tasks])
-    groups = rollout(
+    running = Rollout(
         policy,
         sampling,
-        make_env,
+        environments,
         tasks,
         group_size=1,
         prompts=prompts,
         max_parallel=max_parallel,
         seed=derive(seed, "eval"),
         names=[task.id for task in tasks],
+        options=replace(options or RolloutOptions(), on_failure="drop"),
         on_progress=on_progress,
     )
+    groups = running.play()
+    if running.tally.lost:
+        lost = "\n  ".join(f"{task}: {message}" for task, message in running.tally.lost.items())
+        raise EvalError(
+            f"{len(running.tally.lost)} of {len(tasks)} tasks could not be played, so there is no result:\n  "
+            f"{lost}\nSee to the environments, and evaluate again."
+        )
     return EvalResult(
         tasks=tuple(task_result(trajectory) for group in groups for trajectory in group),
         seed=seed,

@@ -163,8 +163,9 @@ def token_rows(groups: Sequence[Group], *, mask_truncated: bool = True) -> list[
             if end > start and not (mask_truncated and step.finish == "length"):
                 if start == 0:
                     raise ValueError(f"{_name(trajectory)} step {step.t} opens a row without a prompt")
-                spans.append((start, end, step_row))
-                logps.extend(step.logp_sampled)
+                for first, last in step.sampled:
+                    spans.append((start + first, start + last, step_row))
+                    logps.extend(step.logp_sampled[first:last])
             ids.extend(step.response_ids)
             step_row += 1
         _close(rows, ids, spans, logps, number)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.policy import Policy, Sampling
-from agent.rollout import Progress, rollout
+from agent.rollout import Progress, Rollout, RolloutError, Tally
 from agent.types import Group
 from credit.base import Filter
 from rl.assemble import step_table
-from rl.metrics import rollout_metrics
+from rl.metrics import rollout_metrics, tally_metrics
 from rl.plan import Play
 from rl.tasks import draw
 
@@ -21,7 +22,7 @@ class Collected:
 
     Attributes:
         groups: Those to train on, in the order they were drawn in.
-        extra_tasks: Tasks played beyond `Play.groups`.
+        extra_tasks: Tasks drawn beyond `Play.groups`, those whose groups failed among them.
         metrics: `rollout/…`, over all that was played.
     """
 
@@ -44,10 +45,17 @@ def collect(
     The first try plays `play.groups` tasks, and so does every other unless the first filter's `refill` is
     `missing`, the default: as many as are missing then. The last try (the smallest `max_batches` among the
     filters; 1 without any) is not filtered, but what passes goes first. More groups than `play.groups`, which
-    whole batches may give, are cut, unless `refill` is `batch_all`.
+    whole batches may give, are cut, unless `refill` is `batch_all`. Groups that failed are replaced by the
+    next tasks, also after the last try.
 
     A group's number is its task's place in the order of draws over the run, so numbers are unique, and
     seeds, which derive from them, depend neither on what was dropped nor on what ended first.
+
+    `play.early_stop` changes nothing but the work done: with `refill: batch` the groups are cut in order of
+    their numbers, so once enough groups have passed, all behind the last of them can be stopped. It relies on
+    filters that judge each group by itself, as all of `credit/` do. Without filters, or where only what is
+    missing is played, every group counts and none is ever stopped. Stopping a group for its own trajectories
+    would not be sound: those that are decided early are the easy ones and the hopeless ones.
 
     Args:
         policy: Samples.
@@ -59,48 +67,71 @@ def collect(
 
     Returns:
         At least `play.groups` groups, of `play.groups + extra_tasks` tasks drawn.
+
+    Raises:
+        RolloutError: an environment failed and that ends the rollout, or every group of a try failed.
     """
     refill = filters[0].refill if filters else "missing"
     tries = min((f.max_batches for f in filters), default=1)
     passed: list[Group] = []
     spare: list[Group] = []
     played: list[Group] = []
-    batches = 0
+    tally = Tally()
+    batches = drawn = 0
     while len(passed) + len(spare) < play.groups:
-        missing = play.groups - len(passed)
-        batch = rollout(
+        missing = play.groups - len(passed) - len(spare)
+        count = missing if refill == "missing" or batches >= tries else play.groups
+        running = Rollout(
             policy,
             Sampling(play.temperature),
-            play.make_env,
-            draw(
-                play.tasks,
-                missing if refill == "missing" else play.groups,
-                position=position + len(played),
-                seed=seed,
-            ),
+            play.environments,
+            draw(play.tasks, count, position=position + drawn, seed=seed),
             group_size=play.group_size,
             prompts=play.prompts,
             max_parallel=play.max_parallel,
             seed=seed,
-            group_offset=position + len(played),
+            group_offset=position + drawn,
+            options=play.options,
+            steering=play.steering,
+            on_group=_Enough(play, filters, missing) if play.early_stop and refill == "batch" else None,
             on_progress=_continued(on_progress, played),
         )
-        batches += 1
+        batch = running.play()
+        batches, drawn = batches + 1, drawn + count
+        tally.add(running.tally)
+        if not batch:
+            raise RolloutError(
+                f"none of {count} groups could be played: {'; '.join(running.tally.lost.values())}"
+            )
         played += batch
         passing = _passing(batch, filters, play.success_reward)
         passed += [group for group in batch if group[0].group in passing]
-        if batches == tries:
-            spare = [group for group in batch if group[0].group not in passing]
+        if batches >= tries:
+            spare += [group for group in batch if group[0].group not in passing]
     chosen = passed + spare
     if refill != "batch_all":
         chosen = chosen[: play.groups]
     chosen.sort(key=lambda group: group[0].group)
     metrics = {
         **rollout_metrics(played),
+        **tally_metrics(tally),
         "rollout/batches": float(batches),
         "rollout/dropped_groups": float(len(played) - len(chosen)),
     }
-    return Collected(chosen, len(played) - play.groups, metrics)
+    return Collected(chosen, drawn - play.groups, metrics)
+
+
+class _Enough:
+    """Says which groups of a batch are not needed, since `missing` of those before them have passed."""
+
+    def __init__(self, play: Play, filters: Sequence[Filter], missing: int) -> None:
+        self._filters, self._reward, self._missing = filters, play.success_reward, missing
+        self._passing: list[int] = []
+
+    def __call__(self, group: Group) -> int | None:
+        for number in _passing([group], self._filters, self._reward):
+            insort(self._passing, number)
+        return self._passing[self._missing - 1] + 1 if len(self._passing) >= self._missing else None
 
 
 def _passing(batch: Sequence[Group], filters: Sequence[Filter], success_reward: float) -> set[int]:

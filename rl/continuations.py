@@ -5,52 +5,51 @@
 
 all played by the current policy, with the prompts' history and the step limit as they were there. A state
 is reached by playing the recorded actions again in the recorded task, every observation compared with the
-recorded one; from there it is copied to the environments that continue (`Env.snapshot`), or each of them
-replays on its own. Continuations are measured, never trained on.
+recorded one; from there each continuation starts as a copy (`EnvPool.fork`). Continuations are measured,
+never trained on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain, count
 
 from agent.policy import Policy, Sampling
-from agent.prompts import Conversation, PromptBuilder
-from agent.rollout import rollout
+from agent.prompts import PromptBuilder
+from agent.rollout import Rollout
+from agent.rollout_live import Live
 from agent.types import Group, Trajectory
 from configs.seeds import derive
 from credit._continuations import Candidate, Segment
 from credit.table import StepTable
-from envs.base import Env, EnvError, Observation, Outcome, Task
+from envs.base import EnvError, Observation, Task
+from envs.pool import EnvPool, LocalPool, Reply
 from rl.plan import Play
 
-Branching = Literal["snapshot", "replay"]
-"""How an environment gets to a state: `snapshot` where all share a process, `replay` anywhere."""
+Place = tuple[int, int]
+"""(trajectory number, t): the state before step t."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """The moment before step `t` of a trajectory, as a task of its own.
+    """A place as a task of its own.
 
     Attributes:
-        id: Names the branch, also where prompts look for its history.
+        id: Names it.
         task: The trajectory's.
-        env_seed: That its environment was reset with.
         trajectory: As recorded.
         t: From 0 to its last step.
-        snapshot: The environment's state there, None to replay.
+        source: Key of what stands there in the pool.
     """
 
     id: str
     task: Task
-    env_seed: int
     trajectory: Trajectory
     t: int
-    snapshot: Any = None
+    source: int
 
     @property
     def family(self) -> str:
@@ -63,51 +62,17 @@ class _Branch:
         return self.task.split
 
 
-class _BranchEnv(Env):
-    """Plays branches: `reset` goes to the moment. Its `instruction` is the branch's id."""
+class _Continued(Rollout):
+    """A rollout whose trajectories begin where their branches' sources stand."""
 
-    def __init__(self, env: Env) -> None:
-        self._env = env
+    def _open(self, one: Live, task: _Branch, seed: int) -> None:
+        self._pool.fork(one.key, task.source)
 
-    def reset(self, task: _Branch, seed: int = 0) -> Observation:
-        """Goes to the moment of a branch; the environment's seed is the branch's own."""
-        self.instruction = task.id
-        if task.snapshot is not None:
-            self._env.restore(task.snapshot)
-        else:
-            next(t for t in replay(self._env, task.task, task.env_seed, task.trajectory) if t == task.t)
-        return task.trajectory.steps[task.t].observation
-
-    def step(self, action: str) -> Outcome:
-        """See `Env.step`."""
-        return self._env.step(action)
-
-    def snapshot(self) -> Any:
-        """See `Env.snapshot`."""
-        return self._env.snapshot()
-
-    def restore(self, snapshot: Any) -> Observation:
-        """See `Env.restore`."""
-        return self._env.restore(snapshot)
-
-    def close(self) -> None:
-        """See `Env.close`."""
-        self._env.close()
-
-
-class _BranchPrompts:
-    """The run's prompts with the history of each branch; a rollout takes it for a `PromptBuilder`."""
-
-    def __init__(self, prompts: PromptBuilder, branches: Iterable[_Branch]) -> None:
-        self._prompts = prompts
-        self._branches = {branch.id: branch for branch in branches}
-        self.turns, self.window = prompts.turns, prompts.window
-        self.max_response_tokens = prompts.max_response_tokens
-
-    def start(self, instruction: str) -> Conversation:
-        """Resumes the branch whose id is `instruction`."""
-        branch = self._branches[instruction]
-        return _Resumed(self._prompts, branch.trajectory, branch.t)
+    def _opened(self, one: Live, reply: Reply) -> None:
+        branch = self._roster.task(one.seat)
+        recorded = branch.trajectory
+        conversation = _Resumed(self._prompts, recorded, branch.t)
+        one.opened(recorded.steps[branch.t].observation, recorded.instruction, conversation)
 
 
 class _Resumed:
@@ -141,26 +106,17 @@ class Continuations:
         metrics: `probe/continuations/…` of what was played so far, empty at first.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        groups: Sequence[Group],
-        play: Play,
-        *,
-        branching: Branching,
-        seed: int,
-    ) -> None:
+    def __init__(self, policy: Policy, groups: Sequence[Group], play: Play, *, seed: int) -> None:
         """Plays nothing yet.
 
         Args:
             policy: With the weights that played `groups`.
             groups: Of one rollout.
             play: As in the rollout.
-            branching: How states are reached.
             seed: Of the run.
         """
         self.metrics: dict[str, float] = {}
-        self._policy, self._play, self._branching, self._seed = policy, play, branching, seed
+        self._policy, self._play, self._seed = policy, play, seed
         self._trajectories = sorted(chain.from_iterable(groups), key=lambda tr: (tr.group, tr.index))
 
     def segments(self, table: StepTable, candidates: Sequence[Candidate], samples: int) -> list[Segment]:
@@ -173,7 +129,7 @@ class Continuations:
 
         Raises:
             ValueError: a candidate that does.
-            EnvError: a recorded trajectory cannot be repeated, see `replay`.
+            EnvError: a recorded trajectory cannot be repeated, see `reach`.
         """
         values = self._values({(c.trajectory, t) for c in candidates for t in (c.start, c.end)}, samples)
         result = []
@@ -182,24 +138,17 @@ class Continuations:
             result.append(Segment(c.trajectory, c.start, c.end, after - before, before, after, samples))
         return result
 
-    def _values(self, places: Iterable[tuple[int, int]], samples: int) -> dict[tuple[int, int], float]:
-        """Share of successes among the continuations from each place: (trajectory, t), before step t."""
+    def _values(self, places: Iterable[Place], samples: int) -> dict[Place, float]:
+        """Share of successes among the continuations from each place."""
         places = sorted(places)
         if not places:
             return {}
         began = time.perf_counter()
-        branches = self._branches(places)
-        groups = rollout(
-            self._policy,
-            Sampling(self._play.temperature),
-            lambda: _BranchEnv(self._play.make_env()),
-            branches,
-            group_size=samples,
-            prompts=_BranchPrompts(self._play.prompts, branches),
-            max_parallel=self._play.max_parallel,
-            seed=self._seed,
-            names=[branch.id for branch in branches],
-        )
+        with ExitStack() as stack:
+            pool = self._play.environments
+            if not isinstance(pool, EnvPool):
+                pool = stack.enter_context(LocalPool(pool))
+            groups = self._played(pool, places, samples, stack)
         played = [tr for group in groups for tr in group]
         for what, amount in (
             ("trajectories", len(played)),
@@ -211,67 +160,111 @@ class Continuations:
         wins = [sum(tr.success for tr in group) / samples for group in groups]
         return dict(zip(places, wins, strict=True))
 
-    def _branches(self, places: Sequence[tuple[int, int]]) -> list[_Branch]:
-        """One a place; with `snapshot`, states are reached here, once a trajectory."""
+    def _played(self, pool: EnvPool, places: Sequence[Place], samples: int, stack: ExitStack) -> list[Group]:
+        """`samples` continuations from each place; what stands there is released when `stack` closes."""
         tasks = {task.id: task for task in self._play.tasks}
-        wanted: dict[int, list[int]] = {}
+        walks: dict[int, _Walk] = {}
         for number, t in places:
-            steps = len(self._trajectories[number].steps)
-            if not 0 <= t < steps:
+            tr = self._trajectories[number]
+            if not 0 <= t < len(tr.steps):
                 raise ValueError(
-                    f"trajectory {number} has {steps} steps, so nothing continues from t = {t}; "
-                    f"segments end before the last step: expected 0 to {steps - 1}"
+                    f"trajectory {number} has {len(tr.steps)} steps, so nothing continues from t = {t}; "
+                    f"segments end before the last step: expected 0 to {len(tr.steps) - 1}"
                 )
-            wanted.setdefault(number, []).append(t)
+            seed = derive(self._seed, "env", tr.group)
+            walk = walks.setdefault(number, _Walk(tr, tasks[tr.task_id], seed, set()))
+            walk.moments.add(t)
+        keys = count(-1, -1)
+        stack.callback(lambda: [pool.release(key) for key in range(-1, next(keys), -1)])
+        sources = reach(pool, walks, keys)
         branches = []
-        with closing(self._play.make_env()) as env:
-            for number, moments in wanted.items():
-                tr = self._trajectories[number]
-                task, env_seed = tasks[tr.task_id], derive(self._seed, "env", tr.group)
-                snapshots = {}
-                if self._branching == "snapshot":
-                    snapshots = _snapshots(env, task, env_seed, tr, moments)
-                for t in moments:
-                    name = f"continuation/{tr.group}/{tr.index}/{t}"
-                    branches.append(_Branch(name, task, env_seed, tr, t, snapshots.get(t)))
-        return branches
+        for number, t in places:
+            tr = self._trajectories[number]
+            name = f"continuation/{tr.group}/{tr.index}/{t}"
+            branches.append(_Branch(name, tasks[tr.task_id], tr, t, sources[number, t]))
+        running = _Continued(
+            self._policy,
+            Sampling(self._play.temperature),
+            pool,
+            branches,
+            group_size=samples,
+            prompts=self._play.prompts,
+            max_parallel=self._play.max_parallel,
+            seed=self._seed,
+            names=[branch.id for branch in branches],
+            options=replace(self._play.options, on_failure="reroll"),
+        )
+        groups = running.play()
+        if running.tally.lost:
+            raise EnvError(f"continuations could not be played: {'; '.join(running.tally.lost.values())}")
+        return groups
 
 
-def _snapshots(
-    env: Env, task: Task, seed: int, trajectory: Trajectory, moments: Sequence[int]
-) -> dict[int, Any]:
-    """The environment's state before each of the steps `moments`, in one pass up to the last of them."""
-    found = {}
-    for t in replay(env, task, seed, trajectory):
-        if t in moments:
-            found[t] = env.snapshot()
-        if t == moments[-1]:
-            break
-    return found
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A recorded trajectory to play again as far as its last moment (steps to stand before)."""
+
+    trajectory: Trajectory
+    task: Task
+    seed: int
+    moments: set[int]
 
 
-def replay(env: Env, task: Task, seed: int, trajectory: Trajectory) -> Iterator[int]:
-    """Plays the recorded actions of a trajectory again, and yields t before each step t.
+def reach(pool: EnvPool, walks: Mapping[int, _Walk], keys: Iterator[int]) -> dict[Place, int]:
+    """Plays recorded actions again, all trajectories at once, and leaves a copy standing at each moment.
+
+    Args:
+        pool: Plays.
+        walks: By trajectory number.
+        keys: Of the pool, free ones.
+
+    Returns:
+        Place → key of what stands there.
 
     Raises:
-        EnvError: an observation is not the recorded one, or the environment ends before the record does.
+        EnvError: an observation is not the recorded one, the environment ends before the record does, or
+            fails.
     """
-    where = f"replay of task {trajectory.task_id!r}"
-    seen = env.reset(task, seed)
-    for step in trajectory.steps:
-        for part in ("text", "anchor", "admissible"):
-            expected, got = getattr(step.observation, part), getattr(seen, part)
-            if got != expected:
-                raise EnvError(
-                    f"{where}, before step {step.t}: the observation's {part} differs: expected "
-                    f"{expected!r}, got {got!r}. Continuations need an environment that is deterministic "
-                    "given task, seed and actions"
-                )
-        yield step.t
-        outcome = env.step(step.action)
-        seen = outcome.observation
-        if outcome.done and step is not trajectory.steps[-1]:
+    standing: dict[Place, int] = {}
+    walkers = {next(keys): number for number in walks}
+    outstanding = set(walkers)
+    for key, number in walkers.items():
+        pool.open(key, walks[number].task, walks[number].seed)
+    while outstanding:
+        for reply in pool.ready():
+            outstanding.discard(reply.key)
+            if reply.failure is not None:
+                raise EnvError(f"replay for continuations: {reply.failure.message}")
+            if reply.key not in walkers:
+                continue  # a copy that stands now
+            number, t = walkers[reply.key], reply.index
+            walk = walks[number]
+            _compare(reply, walk.trajectory)
+            if t == max(walk.moments):
+                standing[number, t] = reply.key
+                continue
+            if t in walk.moments:
+                standing[number, t] = copy = next(keys)
+                pool.fork(copy, reply.key)
+                outstanding.add(copy)
+            pool.step(reply.key, walk.trajectory.steps[t].action)
+            outstanding.add(reply.key)
+    return standing
+
+
+def _compare(reply: Reply, trajectory: Trajectory) -> None:
+    """Holds what the environment says before step `reply.index` against the record."""
+    where, t = f"replay of task {trajectory.task_id!r}", reply.index
+    if reply.outcome is not None and reply.outcome.done:
+        raise EnvError(
+            f"{where}: expected to go on after step {t - 1}, got the end of the trajectory; "
+            "was it played with another step limit?"
+        )
+    for part in ("text", "anchor", "admissible"):
+        expected, got = getattr(trajectory.steps[t].observation, part), getattr(reply.observation, part)
+        if got != expected:
             raise EnvError(
-                f"{where}: expected to go on after step {step.t}, got the end of the trajectory; "
-                "was it played with another step limit?"
+                f"{where}, before step {t}: the observation's {part} differs: expected {expected!r}, "
+                f"got {got!r}. Continuations need an environment that is deterministic given task, seed and "
+                "actions"
             )

@@ -15,6 +15,7 @@ from rl.learner import Learner
 from rl.plan import Evaluate, Outputs, Plan, Play
 from rl.probes import ProbeOptions, Probes
 from rl.progress import Progress
+from rl.spares import with_spares
 from rl.sync import sync
 from rl.timing import Clock
 
@@ -76,6 +77,15 @@ def train(
             rows = token_rows(groups, mask_truncated=play.mask_truncated)
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
+            for steer in pipeline.steers:
+                rows, advantage = with_spares(
+                    groups,
+                    rows,
+                    advantage,
+                    weigh=steer.weigh,
+                    turns=play.prompts.turns,
+                    mask_truncated=play.mask_truncated,
+                )
             trained = learner.update(rows, advantage, update=update, aux=aux)
         with clock("sync"):
             sync(learner, policy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from agent.rollout_groups import Tally
 from agent.types import Group
 from credit.pipeline import METRICS as CREDIT_METRICS
 
@@ -31,6 +32,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/prompt_tokens": ("tokens", "tokens given in this update: prompts, or what continued a row"),
     "rollout/batches": ("rollouts", "rollouts made, until enough groups passed the method's filters"),
     "rollout/dropped_groups": ("groups", "played and not trained on; the other rollout/ metrics count them"),
+    "rollout/failed": ("trajectories", "given up for their environment's failure or the time limit; no rows"),
+    "rollout/failed/*": ("trajectories", "the same by reason; only where there are some"),
+    "rollout/rerolled_groups": ("groups", "played again since a member failed (on_failure: reroll)"),
+    "rollout/lost_groups": ("groups", "given up, and replaced by other tasks, since members failed"),
+    "rollout/stopped_groups": ("groups", "stopped since enough had passed; no other metric counts them"),
     **{name: ("—", meaning) for name, meaning in CREDIT_METRICS.items()},
     **{f"probe/{name}/seconds": ("s", f"measuring {name}, when the method asks for it") for name in _PROBED},
     **{f"probe/{name}/tokens": ("tokens", f"scored or sampled to measure {name}") for name in _PROBED},
@@ -111,7 +117,7 @@ def render_table() -> str:
     """Returns the table as Markdown, in the order of `METRICS`."""
     lines = ["| metric | unit | meaning |", "|---|---|---|"]
     for name, (unit, meaning) in METRICS.items():
-        shown = name.replace("/*", "/‹family›")
+        shown = name.replace("failed/*", "failed/‹reason›").replace("/*", "/‹family›")
         lines.append(f"| `{shown}` | {unit} | {meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 
@@ -146,6 +152,17 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/response_tokens": tokens / len(steps),
         "rollout/tokens": float(tokens),
         "rollout/prompt_tokens": float(sum(len(s.prompt_ids) for s in steps)),
+    }
+
+
+def tally_metrics(tally: Tally) -> dict[str, float]:
+    """Counts what a rollout lost."""
+    return {
+        "rollout/failed": float(tally.failed.total()),
+        **{f"rollout/failed/{reason}": float(n) for reason, n in sorted(tally.failed.items())},
+        "rollout/rerolled_groups": float(tally.rerolled),
+        "rollout/lost_groups": float(len(tally.lost)),
+        "rollout/stopped_groups": float(tally.stopped),
     }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
-from envs.base import Env, Task
+from agent.rollout import Environments, RolloutOptions
+from agent.steering import Steering
+from envs.base import Task
 from rl.checkpoint import Checkpoints
 from rl.progress import Progress
 from rl.store import TrajectoryStore
@@ -22,7 +24,7 @@ class Play:
     """How an update's trajectories are made.
 
     Attributes:
-        make_env: Makes an environment.
+        environments: Play the actions: a pool, or what makes an environment in this process.
         tasks: Of the train split, in an order that is the same every time.
         prompts: Turns observations into tokens.
         groups: Tasks an update.
@@ -31,9 +33,12 @@ class Play:
         max_parallel: Trajectories in flight.
         success_reward: Scale of rewards in the step table.
         mask_truncated: Responses cut by length carry no loss.
+        options: How rollouts are run.
+        early_stop: Stop groups that a filter's refill by whole batches has made superfluous.
+        steering: The method's hand in the rollout, if it has one.
     """
 
-    make_env: Callable[[], Env]
+    environments: Environments
     tasks: Sequence[Task]
     prompts: PromptBuilder
     groups: int
@@ -42,6 +47,9 @@ class Play:
     max_parallel: int = 128
     success_reward: float = 10.0
     mask_truncated: bool = True
+    options: RolloutOptions = field(default_factory=RolloutOptions)
+    early_stop: bool = False
+    steering: Steering | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from credit.base import did_you_mean
 from credit.pipeline import Pipeline
 from credit.table import StepTable
 from rl.assemble import token_rows
-from rl.continuations import Branching, Continuations
+from rl.continuations import Continuations
 from rl.forward import measure_rows
 from rl.learner import Learner
 from rl.plan import Play
@@ -52,14 +52,12 @@ class ProbeOptions:
         window: Longest row with a privileged context (tokens); None: the prompts' window.
         token_budget: Most padded tokens a forward pass. Bounds memory, never changes a number.
         reference: The frozen model of `logp_ref`, as a `ResponseModel`.
-        branching: How environments get to the states that continuations begin at.
     """
 
     peer: Peer = "random"
     window: int | None = None
     token_budget: int = 16384
     reference: nn.Module | None = None
-    branching: Branching = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,6 @@ class Probes:
             self._policy,
             groups,
             self._play,
-            branching=self._options.branching,
             seed=self._seed,
         )
         if columns:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit._continuations import Segment
-from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, StepTable
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer, StepTable
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer
@@ -46,7 +46,7 @@ def configurations():
                 method["gigpo"] = {}
             if issubclass(stage, (Reweighter, AuxLoss)):
                 method[name] = method.pop(name)
-            if issubclass(stage, Filter):
+            if issubclass(stage, (Steer, Filter)):
                 method["returns"] = method.pop("returns")
                 method["gigpo"] = method.pop("gigpo")
             yield pytest.param(Pipeline.from_config(method, label), id=label)
@@ -279,5 +279,5 @@ def test_rloo_is_grpo_without_std_times_n_over_n_less_one(groups):
 
 
 def test_every_stage_is_of_a_known_kind():
-    kinds = (Filter, Shaper, Estimator, Reweighter, AuxLoss)
+    kinds = (Steer, Filter, Shaper, Estimator, Reweighter, AuxLoss)
     assert all(issubclass(stage, kinds) for stage in stages().values())

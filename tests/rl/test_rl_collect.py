@@ -7,14 +7,18 @@ import pytest
 import torch
 
 from agent.prompts import PromptBuilder
+from agent.rollout import RolloutError, RolloutOptions
 from agent.turns import TurnFormat
 from credit.base import Filter, param
 from credit.dynamic_sampling import DynamicSampling
+from rl.assemble import step_table
 from rl.checkpoint import Checkpoints, TrainState
 from rl.collect import collect
+from rl.metrics import describe
 from rl.plan import Play
 from rl.tasks import draw
 from rl.track import read_metrics
+from tests.agent.streaming import BrokenPool
 from tests.rl.helpers import TEMPLATE, make_learner, toy_run
 from tests.rl.test_loop import played, records
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, tiny_model, toy_tasks, toy_tokenizer
@@ -47,9 +51,28 @@ def even(task_id):
     return int(task_id.rpartition("-")[2]) % 2 == 0
 
 
-def rolled(*filters, groups=4, position=0, max_parallel=64, error=0.5, on_progress=None):
+def rolled(
+    *filters,
+    groups=4,
+    position=0,
+    max_parallel=64,
+    error=0.5,
+    on_progress=None,
+    environments=ToyEnv,
+    group_size=3,
+    **options,
+):
     policy = ScriptedPolicy(TOKENIZER, scripted_expert(error=error))
-    play = Play(ToyEnv, TASKS, PROMPTS, groups=groups, group_size=3, max_parallel=max_parallel)
+    play = Play(
+        environments,
+        TASKS,
+        PROMPTS,
+        groups=groups,
+        group_size=group_size,
+        max_parallel=max_parallel,
+        early_stop=options.pop("early_stop", False),
+        options=RolloutOptions(**options),
+    )
     return collect(policy, play, filters, position=position, seed=3, on_progress=on_progress)
 
 
@@ -134,6 +157,84 @@ def test_metrics_count_what_was_dropped():
     everything = rolled(groups=4 + collected.extra_tasks, error=0.3)
     for name in ("rollout/success", "rollout/tokens", "rollout/mixed_groups"):
         assert collected.metrics[name] == pytest.approx(everything.metrics[name])
+
+
+@pytest.mark.parametrize("max_parallel", [4, 64])
+def test_stopping_early_changes_nothing_but_the_work(max_parallel):
+    """Groups behind the one that fills the batch are cut in any case, so they need not be played."""
+    options = dict(groups=6, max_parallel=max_parallel)
+    whole = rolled(Only(refill="batch"), **options)
+    early = rolled(Only(refill="batch"), early_stop=True, **options)
+    assert told(early) == told(whole)
+    assert early.extra_tasks == whole.extra_tasks  # the tasks were drawn all the same
+    stopped = early.metrics["rollout/stopped_groups"]
+    assert stopped == 6 + whole.extra_tasks - numbers(whole)[-1] - 1 > 0
+    assert whole.metrics["rollout/stopped_groups"] == 0
+    played = rolled(groups=numbers(whole)[-1] + 1)  # what counts is all before, and nothing behind
+    for name in ("rollout/success", "rollout/tokens", "rollout/mixed_groups"):
+        assert early.metrics[name] == pytest.approx(played.metrics[name])
+
+
+@pytest.mark.parametrize("refill", ["missing", "batch_all"])
+def test_where_every_group_counts_none_is_stopped(refill):
+    whole, early = (rolled(Only(refill=refill), groups=5, early_stop=early) for early in (False, True))
+    assert told(early) == told(whole) and early.metrics == whole.metrics
+
+
+def broken(*openings):
+    """A pool that loses these trajectories after their first step; openings count from 0 over all tries."""
+    return BrokenPool(ToyEnv, lambda number, t: number in openings and t == 1)
+
+
+def test_a_failed_trajectory_gives_no_row():
+    collected = rolled(environments=broken(4), on_failure="drop")
+    assert [len(group) for group in collected.groups] == [3, 2, 3, 3]
+    table = step_table(collected.groups)
+    assert len(set(table.trajectory.tolist())) == 11
+    assert [tr.index for tr in collected.groups[1]] == [0, 2]
+    assert {n: v for n, v in collected.metrics.items() if "fail" in n or "lost" in n} == {
+        "rollout/failed": 1.0,
+        "rollout/failed/lost": 1.0,
+        "rollout/lost_groups": 0.0,
+    }
+    assert all(describe(name) for name in collected.metrics)
+    alike = [tr for tr in told(rolled()) if tr[1:3] != (1, 1)]
+    assert told(collected) == alike
+
+
+def test_a_lost_group_is_replaced_by_the_next_task_and_resuming_counts_it():
+    collected = rolled(environments=broken(3, 5), on_failure="drop", position=8)
+    assert numbers(collected) == [8, 10, 11, 12] and collected.extra_tasks == 1
+    assert collected.metrics["rollout/lost_groups"] == 1.0
+    assert collected.metrics["rollout/batches"] == 2.0
+    replacement = rolled(position=12, groups=1)
+    assert told(collected)[-3:] == told(replacement)
+
+
+def test_a_rerolled_group_is_whole():
+    collected = rolled(environments=broken(4), on_failure="reroll")
+    assert [len(group) for group in collected.groups] == [3] * 4 and collected.extra_tasks == 0
+    assert collected.metrics["rollout/rerolled_groups"] == 1.0
+
+
+def test_filters_and_failures_together():
+    """The group lost in the first try is one of those that are missing in the second."""
+    collected = rolled(Only(), environments=broken(0, 1), on_failure="drop")
+    assert numbers(collected) == [n for n in expected(6) if n != 0][:4]
+
+
+def test_the_last_try_is_filled_up_after_a_loss():
+    collected = rolled(
+        DynamicSampling(max_batches=1), error=0.0, environments=broken(0, 1), on_failure="drop"
+    )
+    assert numbers(collected) == [1, 2, 3, 4]
+
+
+def test_if_every_group_fails_the_run_ends_and_says_why():
+    with pytest.raises(RolloutError, match="none of 4 groups could be played: lost: worker of 1 died"):
+        rolled(environments=BrokenPool(ToyEnv, lambda number, t: t == 1), on_failure="drop")
+    with pytest.raises(RolloutError, match="set rollout.on_failure to drop or reroll"):
+        rolled(environments=broken(2))
 
 
 def test_progress_counts_on():

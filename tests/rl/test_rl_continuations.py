@@ -17,6 +17,7 @@ from rl.assemble import step_table
 from rl.continuations import Continuations
 from rl.metrics import describe
 from rl.plan import Play
+from tests.agent.streaming import ShuffledPool
 from tests.toy import (
     ScriptedPolicy,
     ToyEnv,
@@ -30,7 +31,7 @@ from tests.toy import (
 TOKENIZER = toy_tokenizer()
 NEAR = ToyTask("near-0", "near", "train", rooms=2, start=1, key=1)
 SHORTEST = ("take key", "go right", "open door")
-BOTH_WAYS = pytest.mark.parametrize("branching", ["snapshot", "replay"])
+POOLS = pytest.mark.parametrize("pool", [None, ShuffledPool], ids=["in process", "in any order"])
 BOTH_FORMS = pytest.mark.parametrize(
     ("form", "template"), [("append", "alfworld_bare"), ("stepwise", "alfworld")]
 )
@@ -63,7 +64,7 @@ def record(actions, play):
     return rollout(
         ScriptedPolicy(TOKENIZER, lambda text, rng: respond(next(given))),
         Sampling(1.0),
-        play.make_env,
+        play.environments,
         play.tasks,
         group_size=1,
         prompts=play.prompts,
@@ -72,11 +73,14 @@ def record(actions, play):
     )
 
 
-def verify(script, groups, play, *places, samples=3, branching="snapshot"):
+def verify(script, groups, play, *places, samples=3, pool=None):
     policy = Recorder(script)
-    service = Continuations(policy, groups, play, branching=branching, seed=0)
+    if pool is not None:
+        play = replace(play, environments=pool(play.environments))
+    service = Continuations(policy, groups, play, seed=0)
     segments = service.segments(step_table(groups), [Candidate(0, a, b) for a, b in places], samples)
     assert policy.live == set()
+    assert pool is None or not play.environments._traces
     return segments, service, policy
 
 
@@ -86,12 +90,12 @@ def cannot_take(text, rng):
     return respond("go right" if action == "take key" else action)
 
 
-@BOTH_WAYS
+@POOLS
 @BOTH_FORMS
-def test_the_step_that_the_policy_cannot_do_is_worth_everything(form, template, branching):
+def test_the_step_that_the_policy_cannot_do_is_worth_everything(form, template, pool):
     play = make_play(form, template)
     groups = record(SHORTEST, play)
-    segments, service, _ = verify(cannot_take, groups, play, (0, 1), (1, 2), branching=branching)
+    segments, service, _ = verify(cannot_take, groups, play, (0, 1), (1, 2), pool=pool)
     assert segments == [
         Segment(0, 0, 1, gain=1.0, before=0.0, after=1.0, samples=3),
         Segment(0, 1, 2, gain=0.0, before=1.0, after=1.0, samples=3),
@@ -101,21 +105,21 @@ def test_the_step_that_the_policy_cannot_do_is_worth_everything(form, template, 
     assert all(describe(name) for name in service.metrics)
 
 
-@BOTH_WAYS
-def test_steps_taken_count_against_the_limit(branching):
+@POOLS
+def test_steps_taken_count_against_the_limit(pool):
     """Five steps, the expert needs three: after two wasted in place it still wins, after three it cannot."""
     play = make_play()
     groups = record(["go left"] * 5, play)
-    segments, _, _ = verify(scripted_expert(), groups, play, (0, 2), (2, 3), branching=branching)
+    segments, _, _ = verify(scripted_expert(), groups, play, (0, 2), (2, 3), pool=pool)
     assert [(s.before, s.after, s.gain) for s in segments] == [(1.0, 1.0, 0.0), (1.0, 0.0, -1.0)]
 
 
-@BOTH_WAYS
-def test_a_gain_of_a_policy_that_errs(branching):
+@POOLS
+def test_a_gain_of_a_policy_that_errs(pool):
     """Right with p = 0.4: two right commands on the last two steps 0.16, one on the last 0.4, gain 0.24."""
     play = make_play()
     groups = record(["go right", "go left", *SHORTEST], play)
-    (segment,), _, _ = verify(scripted_expert(0.8), groups, play, (3, 4), samples=300, branching=branching)
+    (segment,), _, _ = verify(scripted_expert(0.8), groups, play, (3, 4), samples=300, pool=pool)
     assert segment.before == pytest.approx(0.16, abs=0.08)
     assert segment.after == pytest.approx(0.4, abs=0.1)
     assert segment.gain == segment.after - segment.before
@@ -125,13 +129,11 @@ def test_the_result_depends_neither_on_the_way_nor_on_the_seats():
     play = make_play()
     groups = record(["go right", "go left", *SHORTEST], play)
 
-    def gains(branching, seats):
+    def gains(pool, seats):
         changed = replace(play, max_parallel=seats)
-        return verify(scripted_expert(0.7), groups, changed, (0, 2), (1, 4), samples=6, branching=branching)[
-            0
-        ]
+        return verify(scripted_expert(0.7), groups, changed, (0, 2), (1, 4), samples=6, pool=pool)[0]
 
-    assert gains("snapshot", 5) == gains("replay", 5) == gains("snapshot", 1)
+    assert gains(None, 5) == gains(ShuffledPool, 5) == gains(None, 1)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +166,9 @@ def test_a_trajectory_that_cannot_be_repeated_is_named():
     with pytest.raises(EnvError, match="(?s)'near-0', before step 1.*expected 'You in a dream', got 'You in"):
         verify(scripted_expert(), groups, play, (0, 1))
     groups = record(["go right", "go left", *SHORTEST], play)
-    shorter = replace(play, make_env=lambda: ToyEnv(max_steps=3))
+    shorter = replace(play, environments=lambda: ToyEnv(max_steps=3))
     with pytest.raises(EnvError, match="'near-0': expected to go on after step 2, got the end"):
-        verify(scripted_expert(), groups, shorter, (2, 3), branching="replay")
+        verify(scripted_expert(), groups, shorter, (2, 3))
 
 
 def test_nothing_continues_from_the_end():
@@ -188,7 +190,7 @@ def test_prover_credits_what_continuations_verify():
     parts = [record(actions, play)[0][0] for actions in (["go right"] * 5, SHORTEST, ["go left"] * 5)]
     group = [replace(tr, index=k) for k, tr in enumerate(parts)]
     table = step_table([group])
-    service = Continuations(Recorder(cannot_take), [group], play, branching="snapshot", seed=0)
+    service = Continuations(Recorder(cannot_take), [group], play, seed=0)
     stages = {"returns": {}, "grpo": {"norm": "mean"}}
     plain = Pipeline.from_config(stages).run(table)
     verified = Pipeline.from_config(stages | {"prover": {"max_steps": 1, "samples": 2}}).run(
@@ -200,8 +202,8 @@ def test_prover_credits_what_continuations_verify():
     assert not gained[~winner].any()
 
 
-@BOTH_WAYS
-def test_alfworld_is_repeated_and_continued(branching):
+@POOLS
+def test_alfworld_is_repeated_and_continued(pool):
     games = generate_games("train", 2, seed=0, difficulty=0.0)
 
     def some_command(text, rng):
@@ -211,7 +213,7 @@ def test_alfworld_is_repeated_and_continued(branching):
     groups = rollout(
         ScriptedPolicy(TOKENIZER, some_command),
         Sampling(1.0),
-        play.make_env,
+        play.environments,
         games,
         group_size=2,
         prompts=play.prompts,
@@ -219,7 +221,9 @@ def test_alfworld_is_repeated_and_continued(branching):
         seed=0,
     )
     policy = Recorder(some_command)
-    service = Continuations(policy, groups, play, branching=branching, seed=0)
+    if pool is not None:
+        play = replace(play, environments=pool(play.environments))
+    service = Continuations(policy, groups, play, seed=0)
     segments = service.segments(step_table(groups), [Candidate(0, 1, 3), Candidate(3, 2, 5)], 2)
     assert [(s.trajectory, s.before, s.after) for s in segments] == [(0, 0, 0), (3, 0, 0)]
     left = [2 * (6 - t) for t in (1, 3, 2, 5)]  # steps that each pair of continuations has left
