@@ -73,6 +73,7 @@ class Webshop:
             order=options.order,
             rule=options.rule,
             results_a_page=options.results_a_page,
+            ids=options.ids,
         )
 
     def tasks(self, split: str, n: int | None = None) -> list[Goal]:

@@ -46,7 +46,7 @@ class Curriculum:
 
 CURRICULA = {
     "alfworld": Curriculum(AlfworldLessons(), 8_000_000, Architecture()),
-    "webshop": Curriculum(WebshopLessons(), 6_000_000, Architecture(vocab=1536, whole="shop")),
+    "webshop": Curriculum(WebshopLessons(), 5_000_000, Architecture(vocab=1536, whole="shop")),
 }
 """By the name in `env.name`."""
 

@@ -30,6 +30,9 @@ class WebshopConfig(Section):
     order: int = Field(233, ge=0, description="Seed of the order of goals that the split rules count by.")
     mode: Literal["text", "text_rich"] = Field("text", description="Form of the pages.")
     results_a_page: int = Field(10, ge=1, description="Products a page of results lists (published: 10).")
+    ids: Literal["asin", "rank"] = Field(
+        "asin", description="What such a page calls them: their ids (published), or 1, 2, …"
+    )
     show_instruction: bool = Field(
         True, description="Pages repeat the instruction (false: the prompt states it, as in the papers)."
     )

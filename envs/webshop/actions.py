@@ -126,7 +126,7 @@ def _click(shop: Shop, state: State, name: str, target: Part) -> State:
     if name in _SUB_PAGES:
         return replace(state, place="sub", sub=_SUB_PAGES[name])
     if target.kind == "product":
-        return replace(state, place="item", asin=target.text, sub="", opened=state.opened | {target.text})
+        return replace(state, place="item", asin=target.name, sub="", opened=state.opened | {target.name})
     if target.kind == "option":
         chosen = dict(state.options) | {target.name.lower(): name}
         return replace(state, place="item", sub="", options=tuple(chosen.items()))

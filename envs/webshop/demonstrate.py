@@ -20,7 +20,7 @@ from envs.webshop.generate import NOUN_SOURCE, generate_products
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
 from envs.webshop.reading import parse_wish, read_page
-from envs.webshop.shop import Shop, open_shop
+from envs.webshop.shop import Ids, Shop, open_shop
 
 
 def demonstrate(
@@ -81,6 +81,7 @@ class WebshopLessons:
         walks: Goals a shard, drawn from all of the shop's.
         difficulty: Range of the shop's difficulty, drawn a shard at a time.
         results_a_page: Range of that option of the shop, both ends included, drawn a shard at a time.
+        ids: See `Shop`.
         noise: Range of the buyer's haste and carelessness, drawn a walk at a time.
         mistakes: Range of the share of steps that are mistakes, drawn a walk at a time.
         max_steps: Step limit of a walk.
@@ -91,6 +92,7 @@ class WebshopLessons:
     walks: int = 384
     difficulty: tuple[float, float] = (0.0, 0.6)
     results_a_page: tuple[int, int] = (1, 5)
+    ids: Ids = "rank"
     noise: tuple[float, float] = (0.0, 1.0)
     mistakes: tuple[float, float] = (0.0, 0.5)
     max_steps: int = 15
@@ -103,7 +105,7 @@ class WebshopLessons:
         difficulty, results = round(rng.uniform(*self.difficulty), 3), rng.randint(*self.results_a_page)
         products = generate_products(self.products, seed=own, difficulty=difficulty)
         catalogue = Catalogue.from_products(products, noun_source=NOUN_SOURCE)
-        shop = open_shop(catalogue, seed=own, results_a_page=results)
+        shop = open_shop(catalogue, seed=own, results_a_page=results, ids=self.ids)
         for goal in rng.sample(shop.goals, min(self.walks, len(shop.goals))):
             walk = demonstrate(
                 shop,

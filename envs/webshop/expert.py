@@ -7,8 +7,11 @@ steps run out.
 
 Its thought, a few words before each action, is one of
 
-    find WORDS · look further · look elsewhere · look at ID · read features of ID · read description of ID
-    go back to ID · leave ID: no VALUE · leave ID: too little said · choose VALUE · buy ID
+    find WORDS · look further · look elsewhere · look at NAME · read features of NAME
+    read description of NAME · go back to NAME · leave NAME: no VALUE · leave NAME: too little said
+    choose VALUE · buy NAME
+
+NAME being what the list of results calls the product.
 """
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ class SearchExpert:
         if action.startswith("search["):
             self._astray = not own
         if view.place == "results":
-            self._listed |= {offer.asin.lower(): offer for offer in view.offers}
+            self._listed = {offer.name.lower(): offer for offer in view.offers}
             self._met.update(*(stems(offer.title) for offer in view.offers))
         if view.place in ("start", "results"):
             self._here, self._selected = "", {}
@@ -140,14 +143,16 @@ class SearchExpert:
         self._place = view.place
 
     def _open(self, offer: Offer, view: View) -> None:
-        self._here = offer.asin
+        self._here = offer.key
         self._hasty = self._rng.random() < self._noise
-        if offer.asin not in self._opened:
+        if offer.key in self._opened:
+            self._opened[offer.key].offer = offer
+        else:
             self._met.update(*(stems(value) for _, values in view.options for value in values))
             values, lacking = _choose(self._wish, dict(view.options))
             said = stems(offer.title) | {s for value in values for s in stems(value)}
             choice = {_getting(value, view): value for value in values}
-            self._opened[offer.asin] = _Opened(offer, choice, lacking, said)
+            self._opened[offer.key] = _Opened(offer, choice, lacking, said)
 
     def _at_start(self, view: View) -> tuple[str, str]:
         query = self._queries[0]
@@ -156,13 +161,14 @@ class SearchExpert:
     def _at_results(self, view: View) -> tuple[str, str]:
         best = self._best()
         left = {name for name, opened in self._opened.items() if opened.left}
-        fresh = [offer for offer in view.offers if offer.asin not in left]
+        here = {offer.key: offer for offer in view.offers}
+        fresh = [offer for offer in view.offers if offer.key not in left]
         if self._astray and self._left > _TO_START_AGAIN:
             return self._click("look elsewhere", BACK_TO_SEARCH)
         affordable = [offer for offer in fresh if offer.low <= self._wish.limit]
         if best is not None and (self._suits(best) or not self._time_for_another(best)):
-            if best.offer in view.offers:
-                return self._click(f"look at {best.offer.asin}", best.offer.asin)
+            if best.offer.key in here:
+                return self._look_at(here[best.offer.key])
             if self._left > self._cost(best) + 1:  # it is elsewhere: its title finds it
                 title = " ".join(tokens(best.offer.title))
                 return f"find {title}", f"search[{title}]"
@@ -171,23 +177,23 @@ class SearchExpert:
                 offer = self._rng.choice(affordable)
             else:
                 offer = max(affordable, key=lambda offer: self._promise(offer, view))
-            return self._click(f"look at {offer.asin}", offer.asin)
-        if view.number < _LAST_PAGE and view.number * 10 < view.total:
+            return self._look_at(offer)
+        if view.number < _LAST_PAGE and view.number * len(view.offers) < view.total:
             return self._click("look further", NEXT)
         if len(self._queries) > 1:
             self._queries.pop(0)
             return self._click("look elsewhere", BACK_TO_SEARCH)
-        if best is not None and best.offer in view.offers:
-            return self._click(f"look at {best.offer.asin}", best.offer.asin)
+        if best is not None and best.offer.key in here:
+            return self._look_at(here[best.offer.key])
         if fresh:
-            return self._click(f"look at {fresh[0].asin}", fresh[0].asin)
+            return self._look_at(fresh[0])
         return self._click("look further", NEXT)
 
     def _at_item(self, view: View) -> tuple[str, str]:
         opened = self._opened.get(self._here)
         if opened is None:  # only after steps that someone else chose
             return self._click("look elsewhere", BACK_TO_SEARCH)
-        name = opened.offer.asin
+        name = opened.offer.name
         if self._left > self._cost(opened) and not self._hasty:
             unread = [page for page in _TO_READ if page not in opened.read]
             if opened.lacking and self._worth_leaving(opened):
@@ -204,7 +210,11 @@ class SearchExpert:
         return self._click(f"buy {name}", BUY)
 
     def _at_sub(self, view: View) -> tuple[str, str]:
-        return self._click(f"go back to {self._here}", PREVIOUS)
+        opened = self._opened.get(self._here)
+        return self._click(f"go back to {opened.offer.name if opened else 'the product'}", PREVIOUS)
+
+    def _look_at(self, offer: Offer) -> tuple[str, str]:
+        return self._click(f"look at {offer.name}", offer.name)
 
     def _click(self, thought: str, name: str) -> tuple[str, str]:
         return thought, f"click[{name.lower()}]"
@@ -226,7 +236,7 @@ class SearchExpert:
 
     def _pending(self, opened: _Opened) -> list[str]:
         """Values of a product still to select."""
-        selected = self._selected if opened.offer.asin == self._here else {}
+        selected = self._selected if opened.offer.key == self._here else {}
         return [value for name, value in opened.choice.items() if selected.get(name) != value]
 
     def _best(self) -> _Opened | None:

@@ -32,7 +32,7 @@ class Part(NamedTuple):
     Attributes:
         text: As the page has it; `text` strips it.
         kind: What it is to the visitor.
-        name: Of an option value: its option.
+        name: Of an option value: its option. Of a product: its id.
     """
 
     text: str
@@ -86,9 +86,10 @@ def _results(shop: Shop, state: State) -> list[Part]:
     if number > 1:
         parts.append(_PREVIOUS)
     parts.append(_NEXT)
-    for asin in _shown(shop, state):
+    for rank, asin in enumerate(_shown(shop, state), start=1):
         product = shop.catalogue[asin]
-        parts += (Part(asin, "product"), Part(product.title), Part(product.price_text))
+        shown_as = asin if shop.ids == "asin" else str(rank)
+        parts += (Part(shown_as, "product", asin), Part(product.title), Part(product.price_text))
     return parts
 
 
@@ -189,7 +190,7 @@ def rich_text(parts: Sequence[Part], state: State) -> str:
     address: one with a quote or a non-ASCII letter in it never does, one quoted in the query always does.
     """
     address, clicked, lines = state.address, [], []
-    for text, kind, _ in _visible(parts):
+    for text, kind, name in _visible(parts):
         if kind == "plain":
             lines.append(text)
             continue
@@ -197,6 +198,6 @@ def rich_text(parts: Sequence[Part], state: State) -> str:
         selected = kind == "option" and f'"{text}"' in address
         if selected:
             clicked.append(f"You have clicked {text}.")
-        mark = "clicked button" if selected or (kind == "product" and text in state.opened) else "button"
+        mark = "clicked button" if selected or (kind == "product" and name in state.opened) else "button"
         lines.append(f"{indent}[{mark}] {text} [{mark}_]")
     return "".join(f"{line}\n" for line in (*reversed(clicked), *lines))

@@ -77,12 +77,22 @@ def stem(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A product in a list of results; prices in dollars, the same twice where it has one."""
+    """A product in a list of results; prices in dollars, the same twice where it has one.
 
-    asin: str
+    Attributes:
+        name: What the list calls it: its id, or its place there.
+        title, low, high: As listed.
+    """
+
+    name: str
     title: str
     low: float
     high: float
+
+    @property
+    def key(self) -> str:
+        """What tells it from other products, on other pages too: its id, or else its title."""
+        return self.title if self.name.isdecimal() and len(self.name) < 4 else self.name
 
 
 @dataclass(frozen=True, slots=True)

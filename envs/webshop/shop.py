@@ -6,10 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from envs.webshop.goals import Goal, Kind, Products, draw_prices, make_goals, reckoned_price
 from envs.webshop.product import ShopError
 from envs.webshop.splits import SPLITS, Rule, assign_splits
+
+Ids = Literal["asin", "rank"]
+IDS: tuple[Ids, ...] = ("asin", "rank")
 
 
 @dataclass(frozen=True)
@@ -21,12 +25,15 @@ class Shop:
         drawn: Prices drawn for products with a price range, asin → dollars.
         goals: In the order the split rules count by.
         results_a_page: Products a page of results lists; 10 as published.
+        ids: What a page of results calls a product: "asin", its id, as published, or "rank", its place on the
+            page from 1, so that a policy too small to copy an id can open it too.
     """
 
     catalogue: Products
     drawn: Mapping[str, float]
     goals: tuple[Goal, ...]
     results_a_page: int = 10
+    ids: Ids = "asin"
 
     def price(self, asin: str) -> float:
         """Dollars the reward reckons with; for a range not what the page shows."""
@@ -75,6 +82,7 @@ def open_shop(
     order: int = 233,
     rule: Rule = "by_product",
     results_a_page: int = 10,
+    ids: Ids = "asin",
 ) -> Shop:
     """Opens a shop: draws prices and limits, makes and shuffles the goals, and splits them.
 
@@ -84,14 +92,16 @@ def open_shop(
         seed: Of prices and price limits. Equal catalogues and arguments give equal shops, in any process.
         order: Of the shuffle of the goals.
         rule: See `assign_splits`.
-        results_a_page: See `Shop`.
+        results_a_page, ids: See `Shop`.
 
     Raises:
-        ShopError: no goals of that kind, an unknown kind or rule, or no result a page.
+        ShopError: no goals of that kind, an unknown kind, rule or way to name products, or no result a page.
     """
+    if ids not in IDS:
+        raise ShopError(f"ids must be one of {', '.join(IDS)}, got {ids!r}.")
     if results_a_page < 1:
         raise ShopError(f"a page of results lists at least one product, got results_a_page={results_a_page}.")
     rng = random.Random(seed)
     drawn = draw_prices(catalogue, rng)
     goals = assign_splits(make_goals(catalogue, kind, drawn, rng, order), rule)
-    return Shop(catalogue, drawn, tuple(goals), results_a_page)
+    return Shop(catalogue, drawn, tuple(goals), results_a_page, ids)

@@ -222,3 +222,34 @@ def test_no_action_crashes(count):
             assert env.snapshot().steps == before.steps + 1
             observations[i % 2] = outcome.observation
     assert bought > count / 400
+
+
+def twin(goal_id):
+    """The same walk where results are called by id and by rank: the environments, and their first pages."""
+    shops = [replace(SHOP, ids=ids, results_a_page=2) for ids in ("asin", "rank")]
+    envs = [WebshopEnv(shop, mode="text_rich", show_instruction=False) for shop in shops]
+    for env in envs:
+        env.reset(goal_id)
+    return shops, envs, [env.step("search[mug]").observation for env in envs]
+
+
+def test_products_called_by_rank_are_those_called_by_id():
+    _, (by_id, by_rank), (ids, ranks) = twin(MUG)
+    called = [action for action in ids.admissible if action.startswith("click[b0")]
+    assert len(called) == 2
+    as_ranks = {name: f"click[{n}]" for n, name in enumerate(called, start=1)}
+    assert ranks.admissible == tuple(as_ranks.get(action, action) for action in ids.admissible)
+    for name, rank in as_ranks.items():
+        pages = by_id.step(name).observation, by_rank.step(rank).observation
+        assert pages[0] == pages[1]
+        lists = [env.step("click[< prev]").observation.text for env in (by_id, by_rank)]
+        assert all(text.count("[clicked button]") >= 1 for text in lists)
+    assert by_rank.step("click[3]").observation.text == lists[1], "a rank that is not there is refused"
+
+
+def test_ranks_begin_anew_on_every_page():
+    _, (by_id, by_rank), _ = twin(MUG)
+    second = [env.step("click[next >]").observation for env in (by_id, by_rank)]
+    assert "click[1]" in second[1].admissible
+    first_there = next(action for action in second[0].admissible if action.startswith("click[b0"))
+    assert by_id.step(first_there).observation == by_rank.step("click[1]").observation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -224,3 +225,12 @@ def test_faulty_options_are_named(options, message):
 def test_act_before_reset_is_named(shop):
     with pytest.raises(RuntimeError, match="before reset"):
         SearchExpert().act(WebshopEnv(shop).reset(shop.goals[0]))
+
+
+def test_it_buys_as_well_where_products_are_called_by_rank(shop):
+    by_rank = replace(shop, ids="rank", results_a_page=4)
+    by_id = replace(shop, results_a_page=4)
+    for goal in shop.goals[:30]:
+        walks = [demonstrate(world, goal, seed=3, noise=0.3) for world in (by_id, by_rank)]
+        assert walks[0].outcome.score == walks[1].outcome.score
+        assert len(walks[0].steps) == len(walks[1].steps)
