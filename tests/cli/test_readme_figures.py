@@ -70,5 +70,5 @@ def test_an_experiment_without_a_block_is_an_error():
 
 def test_the_readme_has_its_blocks():
     text = readme.README.read_text(encoding="utf-8")
-    assert {m[2] for m in readme.LINE.finditer(text)} == {"alfworld_cpu", "alfworld_cpu_long"}
-    assert {m[2] for m in readme.TABLE.finditer(text)} == {"alfworld_cpu"}
+    assert {m[2] for m in readme.LINE.finditer(text)} == {"alfworld_cpu", "alfworld_cpu_long", "webshop_cpu"}
+    assert {m[2] for m in readme.TABLE.finditer(text)} == {"alfworld_cpu", "webshop_cpu"}
