@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands import build
+from commands.pools import open_pool
 from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
@@ -27,13 +28,16 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
     name = str(checkpoint or config.model.path)
-    with console.status(f"{name}: {len(tasks)} tasks") as status:
+    with (
+        open_pool(config.env, world) as pool,
+        console.status(f"{name}: {len(tasks)} tasks") as status,
+    ):
         result = build.evaluation(
             config,
             build.policy(config, model, prompts),
             prompts,
             tasks,
-            world.make_env,
+            pool,
             lambda done, tokens: status.update(f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"),
         )
     console.print(result.table(f"{name} on {config.eval.split}"))
