@@ -92,7 +92,7 @@ class Step:
         thought: Text inside `<think>`, "" if none.
         action: The parsed command sent to the environment ("" if the response had none).
         well_formed: The response has the required tags in the required order.
-        admissible: The action is in the environment's admissible list.
+        admissible: The observation admits the action, see `Observation.admits`.
         reward: Environment reward of the step, unscaled.
         next_observation: What the environment answered.
         forced: [start, end) of the response tokens that were put there, not sampled; they carry no loss.

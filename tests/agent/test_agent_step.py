@@ -1,0 +1,31 @@
+"""What a step records of a response."""
+
+import pytest
+
+from agent.prompts import PromptBuilder, load_template
+from agent.rollout_live import make_step
+from agent.turns import TurnFormat
+from agent.types import Generation
+from envs.base import Observation
+from tests.toy import toy_tokenizer
+
+SHOP = Observation("a room", "room", ("go<where to>", "take key"))
+
+
+@pytest.mark.parametrize(
+    ("response", "admissible", "valid"),
+    [
+        ("<think>now</think><action>take key</action>", True, True),
+        ("<think>now</think><action>go left</action>", True, True),  # fills the blank
+        ("<think>now</think><action>open door</action>", False, False),
+        ("<action>take key</action>", True, False),
+    ],
+)
+def test_an_action_that_fills_a_blank_is_admissible(response, admissible, valid):
+    turns = TurnFormat(toy_tokenizer())
+    template = load_template("alfworld_bare")
+    prompts = PromptBuilder(turns, "append", template, history=0, window=128, max_response_tokens=32)
+    ids = toy_tokenizer().encode(response, add_special_tokens=False) + [turns.stop_id]
+    generation = Generation(ids, [0.0] * len(ids), "stop")
+    step = make_step(0, SHOP, [1], True, generation, prompts, version=0)
+    assert (step.admissible, step.valid) == (admissible, valid)
