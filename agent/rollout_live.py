@@ -73,35 +73,24 @@ class Live:
     def _record(self, act: Act, prompts: PromptBuilder, version: int) -> str:
         """Writes the step down, but for what the environment will say."""
         generation = act.generation
-        response = prompts.turns.decode(generation.ids)
-        parsed = parse(response)
-        self.trajectory.steps.append(
-            Step(
-                t=len(self.trajectory.steps),
-                observation=self._observation,
-                prompt_ids=self._prompt_ids,
-                fresh=self._fresh,
-                response_ids=generation.ids,
-                logp_sampled=generation.logps,
-                finish=generation.finish,
-                policy_version=version,
-                response=response,
-                thought=parsed.thought,
-                action=parsed.action,
-                well_formed=parsed.well_formed,
-                admissible=parsed.action in self._observation.admissible,
-                reward=0.0,
-                next_observation=self._observation,
-                forced=act.forced,
-                spare=tuple(self._spare(self.tries[number]) for number in act.spare),
-            )
+        step = make_step(
+            len(self.trajectory.steps),
+            self._observation,
+            self._prompt_ids,
+            self._fresh,
+            generation,
+            prompts,
+            version,
         )
+        step.forced = act.forced
+        step.spare = tuple(self._spare(self.tries[number]) for number in act.spare)
+        self.trajectory.steps.append(step)
         last = self.tries[-1]
         same = [*last.opening, *last.generation.ids] == generation.ids
         self._restore = None if same else (self._row, generation.ids)
         self._row += len(generation.ids)
         self.tries, self._opening = [], ()
-        return parsed.action
+        return step.action
 
     def stepped(self, outcome: Outcome) -> bool:
         """Completes the step with the environment's answer; returns whether there is another one."""
@@ -124,3 +113,34 @@ class Live:
     @staticmethod
     def _spare(one: Try) -> Spare:
         return Spare(one.opening, one.generation.ids, one.generation.logps, one.generation.finish)
+
+
+def make_step(
+    t: int,
+    observation: Observation,
+    prompt_ids: list[int],
+    fresh: bool,
+    generation: Generation,
+    prompts: PromptBuilder,
+    version: int,
+) -> Step:
+    """The record of a response, but for what the environment will say."""
+    response = prompts.turns.decode(generation.ids)
+    parsed = parse(response)
+    return Step(
+        t=t,
+        observation=observation,
+        prompt_ids=prompt_ids,
+        fresh=fresh,
+        response_ids=generation.ids,
+        logp_sampled=generation.logps,
+        finish=generation.finish,
+        policy_version=version,
+        response=response,
+        thought=parsed.thought,
+        action=parsed.action,
+        well_formed=parsed.well_formed,
+        admissible=observation.admits(parsed.action),
+        reward=0.0,
+        next_observation=observation,
+    )

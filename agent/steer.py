@@ -10,9 +10,10 @@ from agent.steering import Steering
 from credit.base import Steer
 
 STEERINGS = {"copo": CopoSteering, "t2po": T2POSteering}
-"""Name of a `credit.base.Steer` stage → the class, made with that stage."""
+"""Name of a `credit.base.Steer` stage → the class, made with that stage. `branch` is `rl.search`'s."""
 
 
 def steering(stages: Sequence[Steer]) -> Steering | None:
     """Returns the steering of a method (a pipeline has one such stage at most), None if it has none."""
-    return STEERINGS[stages[0].name()](stages[0]) if stages else None
+    made = STEERINGS.get(stages[0].name()) if stages else None
+    return made and made(stages[0])

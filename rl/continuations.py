@@ -71,11 +71,11 @@ class _Continued(Rollout):
     def _opened(self, one: Live, reply: Reply) -> None:
         branch = self._roster.task(one.seat)
         recorded = branch.trajectory
-        conversation = _Resumed(self._prompts, recorded, branch.t)
+        conversation = Resumed(self._prompts, recorded, branch.t)
         one.opened(recorded.steps[branch.t].observation, recorded.instruction, conversation)
 
 
-class _Resumed:
+class Resumed:
     """A conversation that goes on before step `t`; its first prompt is the whole row so far."""
 
     def __init__(self, prompts: PromptBuilder, trajectory: Trajectory, t: int) -> None:

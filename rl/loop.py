@@ -1,4 +1,4 @@
-"""The outer loop: rollout → credit → learner → sync, with evaluations and checkpoints between."""
+"""The outer loop: updates (`rl.update`), with evaluations and checkpoints between."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from agent.policy import Policy
+from credit.branch import Branch
 from credit.pipeline import Pipeline
-from rl.assemble import advantage_of, aux_of, step_table, token_rows
 from rl.checkpoint import TrainState
-from rl.collect import collect
 from rl.learner import Learner
 from rl.plan import Evaluate, Outputs, Plan, Play
-from rl.probes import ProbeOptions, Probes
+from rl.probes import ProbeOptions
 from rl.progress import Progress
-from rl.spares import with_spares
+from rl.search import Searcher
 from rl.sync import sync
 from rl.timing import Clock
+from rl.update import Updater
 
 
 def train(
@@ -50,51 +50,24 @@ def train(
     Returns:
         The state after the last update; its checkpoint is the newest.
     """
-    probe = Probes(policy, learner, pipeline, play=play, options=probing, services=services, seed=plan.seed)
+    make_update = (
+        Searcher(policy, learner, pipeline, play=play, seed=plan.seed)
+        if any(isinstance(stage, Branch) for stage in pipeline.steers)
+        else Updater(policy, learner, pipeline, play=play, seed=plan.seed, services=services, probing=probing)
+    )
     sync(learner, policy)
     if state.update == 0 and evaluate:
         metrics, state = _evaluate(evaluate, policy, state, outputs.progress)
         outputs.tracker.log(0, metrics)
     for update in range(state.update + 1, plan.updates + 1):
         clock = Clock(update, outputs.progress)
-        with clock("rollout"):
-            position = state.update * play.groups + state.extra_tasks  # also numbers the groups over the run
-            collected = collect(
-                policy,
-                play,
-                pipeline.filters,
-                position=position,
-                seed=plan.seed,
-                on_progress=outputs.progress.trajectories,
-            )
-            groups = collected.groups
-        with clock("credit"):
-            table = step_table(groups, success_reward=play.success_reward)
-            probed = probe(groups, table)
-            credit = pipeline.run(
-                probed.table, probed.services, seed=plan.seed, step=update, state=state.credit
-            )
-            rows = token_rows(groups, mask_truncated=play.mask_truncated)
-        with clock("learner"):
-            advantage, aux = advantage_of(table, credit), aux_of(table, credit)
-            for steer in pipeline.steers:
-                rows, advantage = with_spares(
-                    groups,
-                    rows,
-                    advantage,
-                    weigh=steer.weigh,
-                    turns=play.prompts.turns,
-                    mask_truncated=play.mask_truncated,
-                )
-            trained = learner.update(rows, advantage, update=update, aux=aux)
-        with clock("sync"):
-            sync(learner, policy)
-        extra = state.extra_tasks + collected.extra_tasks
-        state = replace(state, update=update, extra_tasks=extra, credit=credit.state)
-        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained}
+        done = make_update(state, clock, outputs.progress.trajectories)
+        extra = state.extra_tasks + done.extra_tasks
+        state = replace(state, update=update, extra_tasks=extra, credit=done.credit.state)
+        metrics = done.metrics
         if outputs.store.due(update):
             with clock("store"):
-                outputs.store.write(update, groups, table, credit)
+                outputs.store.write(update, done.groups, done.table, done.credit)
         if evaluate and _due(update, plan.eval_every, plan.updates):
             with clock("eval"):
                 evaluated, state = _evaluate(evaluate, policy, state, outputs.progress)

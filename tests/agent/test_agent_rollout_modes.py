@@ -150,7 +150,7 @@ def test_a_slow_environment_delays_nobody():
     assert order[-1] == 0 and sorted(order) == list(range(8))
     # Everybody else was decoding at once, and the last of them was through within a few responses' rounds.
     alone = policy.rounds.index(1)
-    assert alone < 9 * 8 * 2 and max(policy.rounds) == 8
+    assert alone < 9 * 8 * 2 and max(policy.rounds) == 7  # the late one opens late, too
 
 
 def test_responses_in_flight_never_exceed_the_seats_and_the_finished_cost_nothing():

@@ -1,0 +1,29 @@
+"""The return of a step less the mean return of the group's steps from the same state, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from credit.statistics import codes, normalise, peer_ids
+
+
+@dataclass(frozen=True)
+class StateMean(Estimator):
+    """A_i = R_i - mean R over the rows of i's group at i's anchor (over their standard deviation).
+
+    3SPO's step advantage, arXiv 2606.09961, for groups made of the answers tried in one state (`branch`). In
+    other groups it is GiGPO's step advantage without the outcome's.
+    """
+
+    norm: str = param("mean", "what is done with the returns of one state", choices=("mean", "mean_std"))
+
+    compares_returns = True
+
+    def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
+        require_returns(signals, "state_mean")
+        state = peer_ids(table.group_index, codes(table.anchor))
+        ddof = 1 if self.norm == "mean_std" else None
+        return Estimated(normalise(signals.returns, state, np.ones(len(table)), ddof=ddof, eps=1e-6))
