@@ -41,8 +41,7 @@ def run(folder: Path, port: int | None, open_browser: bool) -> None:
 
 def offered() -> Mapping[str, str]:
     """Returns every credit method → why a recording cannot give what it needs, "" if it can."""
-    methods = {path.stem: Pipeline.from_yaml(path) for path in sorted((CONFIGS / "credit").glob("*.yaml"))}
-    return {name: _reason(pipeline) for name, pipeline in methods.items()}
+    return {path.stem: _reason(path) for path in sorted((CONFIGS / "credit").glob("*.yaml"))}
 
 
 def problem(run_dir: Path) -> str | None:
@@ -54,7 +53,11 @@ def problem(run_dir: Path) -> str | None:
     return None
 
 
-def _reason(pipeline: Pipeline) -> str:
+def _reason(path: Path) -> str:
+    try:
+        pipeline = Pipeline.from_yaml(path)
+    except ValueError as error:  # one broken method file must not keep anyone from looking at runs
+        return str(error)
     needs = sorted({*(pipeline.requires - SERVICES), *(pipeline.token_columns - RUN_TOKENS)})
     return f"needs {', '.join(needs)}, which no recording has" if needs else ""
 

@@ -30,7 +30,8 @@ def make_runs(root: Path) -> RunWriter:
         groups = toy_groups(update)
         step = groups[0][0].steps[0]
         groups[0][0].instruction = HOSTILE
-        object.__setattr__(step.observation, "text", HOSTILE)
+        for name, value in {"text": HOSTILE, "anchor": HOSTILE, "admissible": (HOSTILE,)}.items():
+            object.__setattr__(step.observation, name, value)
         step.response, step.thought, step.action = f"<think>{HOSTILE}", HOSTILE, HOSTILE
         alpha.update(update, groups)
     alpha.evaluate(2, result([1, 1, 1, 0], families=2, version=2))
