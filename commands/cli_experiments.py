@@ -100,3 +100,24 @@ def ablate(
         parallel, out=out, launcher=launcher, launcher_options=launcher_option or [], dry_run=dry_run
     )
     raise typer.Exit(1 if command.run(file, overrides or [], chosen, options) else 0)
+
+
+@experiments_app.command("list")
+def list_runs(
+    folder: Annotated[Path, typer.Argument(help="Searched for run folders, also below.")] = Path("runs"),
+) -> None:
+    """List runs: method, seed, success before and after, how far they are, what a crash has cost."""
+    from commands.runs import list_runs
+
+    list_runs(folder)
+
+
+@experiments_app.command(epilog="Example: [bold]run.py compare runs/ID runs/OTHER[/]")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another's.")],
+) -> None:
+    """Compare two runs: options that differ, paired tests on the same tasks, last metrics."""
+    from commands.runs import compare_runs
+
+    compare_runs(a, b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,7 +135,8 @@ def _start(
                 f"{out} holds a run: go on with it (`train --resume {out}`), or choose another --out"
             )
         return loaded, out
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    # Agents of a W&B sweep start runs in the same second: W&B's id tells their folders apart.
+    stamp = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), os.environ.get("WANDB_RUN_ID"))))
     return loaded, Path("runs") / f"{config.name}-{config.credit.name}-s{config.seed}-{stamp}"
 
 
