@@ -40,7 +40,8 @@ def trained(folder, *overrides):
         *SMALL,
         *overrides,
     ]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
     weights = sorted(folder.glob("checkpoints/*/**/model.safetensors"))[-1].read_bytes()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rewards = [{k: v for k, v in row.items() if k.startswith("rollout/success")} for row in rows]
