@@ -45,7 +45,7 @@ class RolloutOptions:
         mode: See the module's docstring.
         on_failure: See `agent.rollout_groups.Roster`.
         time_limit_s: Longest a trajectory may take, waiting for the policy included; one that takes longer
-            has failed with the reason `time_limit`. None: for ever.
+            has failed with the reason `time_limit` (`deterministic`: if it is waited for). None: for ever.
         watchdog_s: Longest that nothing at all may happen before the process is ended, see `Watchdog`; more
             than the slowest batch of responses in the deterministic mode takes. None: for ever.
     """
@@ -179,7 +179,11 @@ class Rollout:
                     self._leave(key)
                 if not given:
                     self._pool.close()
-        return self._roster.groups()
+        groups = self._roster.groups()
+        steps = [step for group in groups for trajectory in group for step in trajectory.steps]
+        played = sum(end - start for step in steps for start, end in step.sampled)
+        self.tally.unplayed = self._sampled - played
+        return groups
 
     def _round(self) -> bool:
         """The deterministic mode: every trajectory in flight makes one step."""

@@ -43,12 +43,14 @@ class Tally:
         rerolled: Groups played again.
         lost: Task id → message, of groups given up.
         stopped: Groups stopped, or left out, since nobody needed them.
+        unplayed: Tokens sampled that are in no step of the groups returned.
     """
 
     failed: Counter[str] = field(default_factory=Counter)
     rerolled: int = 0
     lost: dict[str, str] = field(default_factory=dict)
     stopped: int = 0
+    unplayed: int = 0
 
     def add(self, other: Tally) -> None:
         """Takes another rollout's into this."""
@@ -56,6 +58,7 @@ class Tally:
         self.lost.update(other.lost)
         self.rerolled += other.rerolled
         self.stopped += other.stopped
+        self.unplayed += other.unplayed
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ never trained on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -22,6 +22,7 @@ from agent.prompts import PromptBuilder
 from agent.rollout import Rollout
 from agent.rollout_live import Live
 from agent.types import Group, Trajectory
+from agent.watchdog import Watchdog
 from configs.seeds import derive
 from credit._continuations import Candidate, Segment
 from credit.table import StepTable
@@ -176,7 +177,9 @@ class Continuations:
             walk.moments.add(t)
         keys = count(-1, -1)
         stack.callback(lambda: [pool.release(key) for key in range(-1, next(keys), -1)])
-        sources = reach(pool, walks, keys)
+        told = "Recorded trajectories are played again for continuations."
+        with Watchdog(self._play.options.watchdog_s, lambda: told) as watchdog:
+            sources = reach(pool, walks, keys, watchdog.pat)
         branches = []
         for number, t in places:
             tr = self._trajectories[number]
@@ -210,13 +213,16 @@ class _Walk:
     moments: set[int]
 
 
-def reach(pool: EnvPool, walks: Mapping[int, _Walk], keys: Iterator[int]) -> dict[Place, int]:
+def reach(
+    pool: EnvPool, walks: Mapping[int, _Walk], keys: Iterator[int], on_reply: Callable[[], None]
+) -> dict[Place, int]:
     """Plays recorded actions again, all trajectories at once, and leaves a copy standing at each moment.
 
     Args:
         pool: Plays.
         walks: By trajectory number.
         keys: Of the pool, free ones.
+        on_reply: Called whenever the pool has answered.
 
     Returns:
         Place → key of what stands there.
@@ -233,6 +239,7 @@ def reach(pool: EnvPool, walks: Mapping[int, _Walk], keys: Iterator[int]) -> dic
     while outstanding:
         for reply in pool.ready():
             outstanding.discard(reply.key)
+            on_reply()
             if reply.failure is not None:
                 raise EnvError(f"replay for continuations: {reply.failure.message}")
             if reply.key not in walkers:

@@ -37,6 +37,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/rerolled_groups": ("groups", "played again since a member failed (on_failure: reroll)"),
     "rollout/lost_groups": ("groups", "given up, and replaced by other tasks, since members failed"),
     "rollout/stopped_groups": ("groups", "stopped since enough had passed; no other metric counts them"),
+    "rollout/unplayed_tokens": (
+        "tokens",
+        "sampled beyond these: answers not played, or of what failed or stopped",
+    ),
     "search/rounds": ("rounds", "3SPO: rounds of the searches, one state of each task in every round"),
     "search/answers": ("steps", "3SPO: answers played"),
     "search/branched": ("states", "3SPO: states with several answers, trained on in post-step updates"),
@@ -167,6 +171,7 @@ def tally_metrics(tally: Tally) -> dict[str, float]:
         "rollout/rerolled_groups": float(tally.rerolled),
         "rollout/lost_groups": float(len(tally.lost)),
         "rollout/stopped_groups": float(tally.stopped),
+        "rollout/unplayed_tokens": float(tally.unplayed),
     }
 
 

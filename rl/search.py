@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from agent.policy import Policy, Sampling
 from agent.rollout import Progress, RolloutError, Tally
 from agent.rollout_live import make_step
 from agent.types import Generation, Group, Request, Step, Trajectory
+from agent.watchdog import Watchdog
 from configs.seeds import derive
 from credit.branch import Branch
 from credit.pipeline import CreditResult, Pipeline
@@ -72,14 +72,18 @@ class Searcher:
     def __call__(self, state: TrainState, clock: Clock, on_progress: Progress | None = None) -> Updated:
         """Makes the update after `state`; all of its time is rollout.
 
-        Its groups are each task's trajectories from the start, in the order they were found; they share
-        steps. The advantage of a step is what it was trained with, 0 where it was the only answer.
+        A failed environment costs its answer, or its task's search, whatever `on_failure` says but `stop`;
+        time limits are not kept. The groups are each task's trajectories from the start, in the order they
+        were found; they share steps. The advantage of a step is what it was trained with, 0 where it was the
+        only answer.
         """
-        with clock("rollout"), ExitStack() as stack:
+        told = "A search waits for environments or answers."
+        watchdog = Watchdog(self.play.options.watchdog_s, lambda: told)
+        with clock("rollout"), watchdog, ExitStack() as stack:
             pool = self.play.environments
             if not isinstance(pool, EnvPool):
                 pool = stack.enter_context(LocalPool(pool))
-            run = _Run(self, pool, state.update + 1, dict(state.credit or {}), on_progress)
+            run = _Run(self, pool, state, watchdog, on_progress)
             return run.play(first_task(state, self.play))
 
 
@@ -90,13 +94,13 @@ class _Run:
         self,
         searcher: Searcher,
         pool: EnvPool,
-        update: int,
-        state: dict[str, Any],
+        state: TrainState,
+        watchdog: Watchdog,
         on_progress: Progress | None,
     ) -> None:
-        self._s, self._pool, self._update, self._on_progress = searcher, pool, update, on_progress
-        self._state = state
-        self._statistics = state.get("sso") or new_statistics()
+        self._s, self._pool, self._watchdog, self._on_progress = searcher, pool, watchdog, on_progress
+        self._update, self._state = state.update + 1, state.credit
+        self._statistics = self._state.get("sso") or new_statistics()
         if searcher.sso.compat_reload_t:
             self._statistics = reloaded(self._statistics)
         self._keys = count()
@@ -190,6 +194,7 @@ class _Run:
                 search.answers += 1
                 requests.append(Request(len(requests), ids, True, seed, prompts.max_response_tokens))
         made = iter(self._s.policy.generate(requests, Sampling(self._s.play.temperature)))
+        self._watchdog.pat()
         for request in requests:
             self._s.policy.release(request.key)
         return [(ids, [next(made) for _ in range(n)]) for ids, (_, _, n) in zip(asked, nodes, strict=True)]
@@ -248,6 +253,7 @@ class _Run:
         rows = token_rows(groups, mask_truncated=play.mask_truncated)
         trained = self._s.learner.update(rows, credit.advantage, update=self._update)
         sync(self._s.learner, self._s.policy)
+        self._watchdog.pat()
         self._reports.append({**credit.metrics, **trained})
         steps = [member.step for members in tried if len(members) > 1 for member in members]
         self._steps += steps
@@ -311,6 +317,7 @@ class _Run:
         replies: dict[int, Reply] = {}
         while len(replies) < len(keys):
             replies |= {reply.key: reply for reply in self._pool.ready()}
+            self._watchdog.pat()
         return {key: replies[key] for key in keys}
 
     def _release(self, key: int | None) -> None:

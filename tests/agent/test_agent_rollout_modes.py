@@ -10,6 +10,7 @@ from agent.policy import Sampling
 from agent.policy_torch import TorchPolicy
 from agent.rollout import Rollout, RolloutOptions, rollout
 from agent.types import Request, Step, Trajectory
+from bench.rollout import simulated
 from configs.seeds import derive
 from tests.agent.rows import worst_disagreement
 from tests.agent.streaming import LatePool, ShuffledPool, StreamingPolicy
@@ -151,6 +152,12 @@ def test_a_slow_environment_delays_nobody():
     # Everybody else was decoding at once, and the last of them was through within a few responses' rounds.
     alone = policy.rounds.index(1)
     assert alone < 9 * 8 * 2 and max(policy.rounds) == 7  # the late one opens late, too
+
+
+def test_a_hundred_times_slower_environment_costs_less_than_a_twentieth_of_the_throughput():
+    """On the benchmark's simulated clock, so the figure is the loop's and the same everywhere."""
+    even, slowed = (simulated("free", slow, trajectories=256, parallel=64) for slow in ((), (0,)))
+    assert 0.95 * even < slowed < even
 
 
 def test_responses_in_flight_never_exceed_the_seats_and_the_finished_cost_nothing():

@@ -86,6 +86,23 @@ def test_a_pilot_that_answers_again_gets_other_draws_and_plays_the_last(mode):
     assert policy.live == set()
 
 
+def test_tokens_of_answers_that_were_not_played_are_counted():
+    policy = StreamingPolicy(TOKENIZER, random_actions)
+    running = Rollout(
+        policy,
+        Sampling(),
+        ToyEnv,
+        toy_tasks(2),
+        group_size=2,
+        prompts=build(),
+        max_parallel=3,
+        seed=0,
+        steering=Wish("go left"),
+    )
+    spare = [spare for g in running.play() for tr in g for s in tr.steps for spare in s.spare]
+    assert running.tally.unplayed == sum(len(one.ids) for one in spare) > 0
+
+
 @BOTH
 @pytest.mark.parametrize("form", ["append", "stepwise"])
 def test_tokens_recorded_are_those_the_policy_saw_whatever_was_tried_between(mode, form):
