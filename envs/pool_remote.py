@@ -11,18 +11,16 @@ from queue import Empty, Queue
 from pydantic import ValidationError
 
 from envs.base import EnvError
-from envs.pool_line import Call, Entry, Line, Result
+from envs.pool_line import Entry, Line, Result
 from envs.pool_recover import Play, RecoveringPool
 from envs.pool_router import Router
 from envs.pool_types import Failure, Reply
 from envs.server.description import Description, Hello
 from envs.server.tasks import content, task_digest
-from envs.server.wire import Batch, Fork, Opening, Played, Stepping, TaskName, Upload, answers
+from envs.server.wire import Fork, Opening, Played, Stepping, TaskName, answers
 
 TRIES = 5
 """Times a trajectory is begun again for one request."""
-
-GAMES_A_CALL = 32
 
 
 class RemotePool(RecoveringPool):
@@ -64,9 +62,9 @@ class RemotePool(RecoveringPool):
         self._router: Router[Line] = Router()
         self._results: Queue[Result | None] = Queue()
         self._lines = [Line(url.rstrip("/")) for url in urls]
-        for line in self._lines:
-            line.start(self._results, environment.fingerprint, token, timeout)
         try:
+            for line in self._lines:
+                line.start(self._results, environment.fingerprint, token, timeout)
             self._connect()
         except BaseException:
             self.close()
@@ -170,7 +168,7 @@ class RemotePool(RecoveringPool):
         now = time.monotonic()
         for line in self._lines:
             if not line.busy and not line.refused and now >= line.retry_at:
-                self._call(line)
+                line.go_on(now, self._current)
         soon = min(
             (line.retry_at - now for line in self._lines if not line.busy and not line.refused), default=1
         )
@@ -186,19 +184,6 @@ class RemotePool(RecoveringPool):
         except Empty:
             pass
         self._relocate()
-
-    def _call(self, line: Line) -> None:
-        if not line.up:
-            line.call(Call("/v1/environment"))
-        elif line.uploads:
-            digests = list(line.uploads)[:GAMES_A_CALL]
-            upload = Upload.model_construct(games=[line.uploads.pop(digest) for digest in digests])
-            line.call(Call("/v1/tasks", upload.model_dump_json().encode()))
-        elif line.outbox or len(line.closing) >= line.batch:
-            entries = [e for e in line.outbox[: line.batch] if self._current(e)]
-            del line.outbox[: line.batch]
-            closing, line.closing = line.closing[:1024], line.closing[1024:]
-            line.call(_batch(entries, closing))
 
     def _current(self, entry: Entry) -> bool:
         """Whether a request is still wanted."""
@@ -245,7 +230,12 @@ class RemotePool(RecoveringPool):
         elif status in (408, 429):
             line.retry_at = time.monotonic() + 1.0
         elif status == 413 and len(result.call.entries) > 1:
-            line.batch = max(1, len(result.call.entries) // 2)
+            line.batch = len(result.call.entries) // 2
+        elif status == 413 and result.call.entries:
+            entry = line.outbox.pop(0)
+            if self._current(entry):
+                message = f"{line.url}: one request is too large: {_detail(result)}"
+                self._fail(entry.play, Failure("refused", message))
         elif status in (401, 403):
             self._refuse(
                 result, "does not take the token: set SIBLING_ENV_TOKEN to the one it was started with"
@@ -261,10 +251,11 @@ class RemotePool(RecoveringPool):
         """
         line, call = result.line, result.call
         if call.path == "/v1/environment":
-            found = self._environment.differences(Hello.model_validate_json(result.body).environment)
+            hello = Hello.model_validate_json(result.body)
+            found = self._environment.differences(hello.environment)
             if found:
                 return self._refuse(result, f"plays another environment: {'; '.join(found)}")
-            line.back()
+            line.back(hello)
         elif call.path == "/v1/play":
             played = answers.validate_json(result.body).played
             asked = [(e.request.session, e.request.position) for e in call.entries]
@@ -300,7 +291,7 @@ class RemotePool(RecoveringPool):
         if body is None:
             task = entry.play.trace.task.id
             return self._fail(entry.play, Failure("refused", f"{line.url} does not have the task {task!r}."))
-        line.uploads[task_digest(entry.play.trace.task)] = body
+        line.uploads[task_digest(entry.play.trace.task)] = body.model_dump_json().encode()
         line.outbox.append(entry)
 
     def _wait(self, line: Line, play: Play, reason: str, message: str) -> None:
@@ -310,7 +301,7 @@ class RemotePool(RecoveringPool):
         if reason == "draining":
             line.draining = True
         else:
-            line.retry_at = time.monotonic() + 0.5
+            line.full_until = time.monotonic() + 0.5
         play.tries = 0
         self._begin_again(play, message)
 
@@ -329,20 +320,9 @@ class RemotePool(RecoveringPool):
         for key in list(self._traces):
             self.release(key)
         for line in self._lines:
-            if line.up and line.closing:
-                line.call(_batch([], line.closing[:4096]))
-            line.closing = []
             line.stop()
         for line in self._lines:
             line.join(2.0)
-
-
-def _batch(entries: Sequence[Entry], closing: Sequence[str]) -> Call:
-    kinds = {kind: [e for e in entries if isinstance(e.request, kind)] for kind in (Opening, Fork, Stepping)}
-    opening, fork, step = ([e.request for e in kinds[kind]] for kind in kinds)
-    batch = Batch.model_construct(open=opening, fork=fork, step=step, close=list(closing))
-    ordered = tuple(entry for kind in kinds.values() for entry in kind)
-    return Call("/v1/play", batch.model_dump_json().encode(), ordered)
 
 
 def _detail(result: Result) -> str:

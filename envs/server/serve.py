@@ -100,6 +100,7 @@ def serve(
     except SystemExit:
         pool.close()
         raise EnvError(f"cannot listen on {address.host}:{address.port}: is it taken?") from None
+    listener.listen(config.backlog)  # from now on, who connects waits instead of being turned away
     scheme = "http" if address.certificate is None else "https"
     host, port = listener.getsockname()[:2]
     print(

@@ -138,6 +138,17 @@ def test_a_full_server_is_waited_for(undisturbed):
         assert play(pool, GAMES, members=4) == undisturbed
 
 
+def test_a_request_that_is_too_large_fails_alone(server, undisturbed):
+    with remote(server.url) as pool:
+        pool.open(1000, kitchen(), 0)
+        pool.ready(60.0)
+        pool.step(1000, "look " * 300_000)
+        failure = pool.ready(60.0)[0].failure
+        assert failure.reason == "refused" and "too large" in failure.message
+        pool.release(1000)
+        assert play(pool, GAMES, members=4) == undisturbed
+
+
 def test_another_version_is_refused_at_the_start(server):
     other = describe("alfworld", OPTIONS | {"max_steps": 30})
     with pytest.raises(EnvError, match="option max_steps is 15 there, 30 here"):
@@ -243,7 +254,7 @@ def test_garbage_is_refused(hello, answer):
         server.server_close()
 
 
-@pytest.mark.parametrize("urls", [[], ["http://a", "http://a"], ["127.0.0.1:80"]])
+@pytest.mark.parametrize("urls", [[], ["http://a", "http://a"], ["127.0.0.1:80"], ["http://a:b"]])
 def test_addresses_that_are_none(urls):
     with pytest.raises(EnvError, match="address"):
         RemotePool(urls, ENVIRONMENT)
