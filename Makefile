@@ -39,6 +39,7 @@ help: ## This list
 	@echo "  SEED=0                the one seed of a run"
 	@echo "  NPROC=                CPU threads (default: all cores)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
+	@echo "  SWEEP=, ABLATION=     file of sweep or ablate, in configs/sweeps/ or configs/ablations/"
 	@echo "  ARGS=\"key=value …\"    more overrides, for example ARGS=\"credit=gigpo train.updates=20\""
 	@echo "  ENV_URLS=http://…,…   environment servers that play (docs/envs.md)"
 	@echo "  SERVE=\"--port 8101\"  options of serve-alfworld and serve-webshop"
