@@ -132,7 +132,6 @@ class Planned:
         return Listed(self._listed), made[0][1]
 
     def _search(self) -> tuple[Source, Loaded]:
-        self._folder.mkdir(parents=True, exist_ok=True)
         bayes = Bayes(self._sweep, self._folder / "points.jsonl", self._options.seed)
         checked = [self._make(corner, self._seeds[0])[1] for corner in points.corners(self._sweep)]
 

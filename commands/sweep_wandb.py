@@ -63,10 +63,7 @@ def registered(sweep: SweepFile, raw: Mapping[str, Any], fixed: Sequence[str], n
     added = [item for item in fixed if item not in own]
     command = [str(word) for word in sweep.command]
     at = command.index(ARGUMENTS) if ARGUMENTS in command else len(command)
-    constants = {key: {"value": p.value} for key, p in sweep.parameters.items() if p.kind == "constant"}
-    parameters = dict(raw["parameters"]) | {
-        key: one for key, one in constants.items() if key in raw["parameters"]
-    }
+    parameters = {key: one.model_dump(exclude_unset=True) for key, one in sweep.parameters.items()}
     return {
         "name": name,
         **raw,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl.metrics import describe
+from rl.track_files import set_aside_damaged
 
 METRICS_FILE = "metrics.jsonl"
 Record = dict[str, float]
@@ -61,7 +62,10 @@ class Tracker:
         run_dir.mkdir(parents=True, exist_ok=True)
         if resume_update is None and self._path.exists():
             raise FileExistsError(f"{self._path} exists: resume that run, or choose another run folder")
-        kept = [] if resume_update is None else _drop_after(self._path, resume_update, report)
+        kept: list[Record] = []
+        if resume_update is not None:
+            kept = _drop_after(self._path, resume_update, report)
+            set_aside_damaged(run_dir, report)
         for mirror in self._mirrors:
             mirror.begin(kept, resume_update)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ def read_trajectories(path: Path, rows: int) -> Trajectories:
     return Trajectories(
         {name: values for name, values in histograms.items() if len(values)}, _table(path, observed, rows)
     )
+
+
+def set_aside_damaged(run_dir: Path, report: Callable[[str], None]) -> None:
+    """Renames files of trajectories that a crash cut off, so that readers find whole ones only."""
+    for path in sorted((run_dir / "trajectories").glob("*.parquet")):
+        try:
+            pq.read_metadata(path)
+        except (pa.ArrowInvalid, OSError):
+            path.rename(path.with_suffix(".damaged"))
+            report(f"{path} is cut off (a crash while it was written): its trajectories are lost; set aside")
 
 
 def finite(column: Any) -> np.ndarray:

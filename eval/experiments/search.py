@@ -60,6 +60,7 @@ class Bayes:
             study.add_trial(create_trial(params=params, distributions=space, value=value, state=state))
         found = study.ask(space).params
         point = {name: self._constants.get(name, found.get(name)) for name in self._space}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(point) + "\n")
         self.points.append(point)

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rl.track import Tracker, read_metrics
@@ -61,6 +63,18 @@ def test_resume_drops_what_will_be_made_again_and_says_what_was_lost(tmp_path, r
     again.log(9, {})
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["update"] for line in lines] == [*kept, 9]
+
+
+def test_a_file_of_trajectories_cut_off_by_a_crash_is_set_aside(tmp_path):
+    folder = tmp_path / "trajectories"
+    folder.mkdir()
+    pq.write_table(pa.table({"t": [0, 1]}), folder / "0001.parquet")
+    whole = (folder / "0001.parquet").read_bytes()
+    (folder / "0002.parquet").write_bytes(whole[:-9])
+    said = []
+    Tracker(tmp_path, resume_update=2, report=said.append)
+    assert sorted(path.name for path in folder.iterdir()) == ["0001.parquet", "0002.damaged"]
+    assert len(said) == 1 and "0002.parquet is cut off" in said[0]
 
 
 def test_a_clean_resume_says_nothing(tmp_path):
