@@ -112,10 +112,9 @@ def test_a_deep_link_and_the_step_it_matched(open_page):
     page = open_page(f"/runs/alpha?sort=credited#{step}")
     assert page.locator(".stepline.marked").get_attribute("id") == step
     page.keyboard.press("m")
-    page.wait_for_function(
-        "name => document.querySelector('.stepline.marked')?.id === name", arg=f"t{text.split()[2]}"
-    )
-    assert f"#{text.split('#')[1].split()[0]}" in page.locator(".siblings [aria-current]").inner_text()
+    t, index = text.split()[2], text.split("#")[1].split()[0]
+    page.wait_for_selector(f".siblings [aria-current]:has-text('#{index}')")
+    assert page.locator(".stepline.marked").get_attribute("id") == f"t{t}"
     assert "success" in heading(page)
 
 

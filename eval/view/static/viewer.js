@@ -35,7 +35,10 @@ async function swap(url, { push = true, keepList = false } = {}) {
   if (focused) {
     const field = $(`#filters [name="${CSS.escape(focused)}"]`);
     field?.focus();
-    if (typed !== null) field.value = typed; // more may have been typed since the question was sent
+    if (typed !== null) {
+      field.value = typed; // more may have been typed since the question was sent
+      field.setSelectionRange(typed.length, typed.length);
+    }
   }
   document.title = page.title;
   if (push) history.pushState(null, "", target);
