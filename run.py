@@ -33,6 +33,7 @@ app = typer.Typer(
 USER_ERRORS = {
     "configs.text": "ConfigError",
     "envs.base": "EnvError",
+    "envs.checks": "NonConforming",
     "agent.prompts": "PromptError",
     "agent.turns": "TemplateError",
     "eval.result": "EvalError",
@@ -110,9 +111,9 @@ def report(
     epilog="Examples: [bold]run.py view[/] · [bold]run.py view runs/ID --port 9000 --open[/]",
 )
 def view(
-    folder: Annotated[
-        Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or one run.")
-    ] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="[RUNS]", help="Folder of runs, or one run.")] = Path(
+        "runs"
+    ),
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Default: 8765, or any that is free.")
     ] = None,
@@ -180,7 +181,8 @@ def serve(
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8101,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Processes that play (default: one a core; 0: the server's own).")
+        int | None,
+        typer.Option(min=0, help="Processes that play (default: one a core; 0: the server's own)."),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File of the token clients send (default: SIBLING_ENV_TOKEN).")
@@ -207,6 +209,25 @@ def serve(
         token_file=token_file,
         drain_seconds=drain,
     )
+
+
+@app.command(
+    "check-env",
+    epilog="Examples: [bold]run.py check-env docs/examples/storeroom.yaml[/] · "
+    "[bold]run.py check-env webshop_cpu -n 2[/]. docs/environments.md",
+)
+def check_env(
+    experiment: Experiment,
+    overrides: Overrides = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="Tasks of each split.")] = 10,
+    split: Annotated[
+        list[str] | None, typer.Option(help="Splits (default: those trained and evaluated on).")
+    ] = None,
+) -> None:
+    """Hold an experiment's environment against its contract: do this before training on one of your own."""
+    from commands.check_env import run
+
+    run(experiment, overrides or [], n, split or [])
 
 
 @app.command()

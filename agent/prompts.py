@@ -97,15 +97,17 @@ class PromptTemplate(BaseModel):
 
 
 def load_template(name: str) -> PromptTemplate:
-    """Reads `configs/prompts/<name>.yaml`.
+    """Reads `configs/prompts/<name>.yaml`, or the file that `name` is the path of (if it ends in .yaml).
 
     Raises:
         PromptError: No such file, or its keys or fields are wrong.
     """
-    path = FOLDER / f"{name}.yaml"
+    path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not path.exists():
         names = ", ".join(sorted(p.stem for p in FOLDER.glob("*.yaml")))
-        raise PromptError(f"prompt.template={name!r}: no {path}; there are {names}")
+        raise PromptError(
+            f"prompt.template={name!r}: no {path}; there are {names}, or give a path to a .yaml"
+        )
     try:
         return PromptTemplate.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.tasks import GENERATED, Webshop, World, open_world
+from commands.own_world import OwnWorld, describe_own
+from commands.tasks import GENERATED, WORLDS, Webshop, World, open_world
 from configs.schema import EnvConfig
 from envs.base import Env
 from envs.pool import EnvPool, LocalPool
@@ -52,18 +53,20 @@ class EnvMaker:
 
     def __call__(self) -> Env:
         """Makes one environment."""
-        return _world(self.env).make_env()
+        return _world(self.env.model_dump_json()).make_env()
 
 
 @lru_cache(maxsize=1)
-def _world(env: EnvConfig) -> World:
-    return open_world(env)
+def _world(env: str) -> World:
+    return open_world(EnvConfig.model_validate_json(env))
 
 
 def description(env: EnvConfig) -> Description:
     """Says what is played, so that a client and a server can compare."""
     from envs.server.description import describe
 
+    if env.name not in WORLDS:
+        return describe_own(env)
     if env.name == "alfworld":  # games travel whole
         return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})
     options = {"max_steps": env.max_steps, "anchor": env.anchor, "data_seed": env.data_seed}
@@ -78,4 +81,6 @@ def task_book(world: World) -> TaskBook:
     """Returns the tasks a server of this world can play."""
     from envs.server.tasks import ListedTasks, UploadedGames
 
+    if isinstance(world, OwnWorld):
+        return ListedTasks(task for split in world.splits for task in world.tasks(split))
     return ListedTasks(world.shop.goals) if isinstance(world, Webshop) else UploadedGames()

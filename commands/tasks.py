@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from commands.own_world import OwnWorld
 from configs.schema import EnvConfig
 from configs.text import ConfigError, suggest
 from envs.alfworld import OFFICIAL_COUNTS, AlfworldEnv, Game, load_games
@@ -35,8 +36,12 @@ class World(Protocol):
 
 
 def open_world(env: EnvConfig) -> World:
-    """Opens the world that a configuration names."""
-    return WORLDS[env.name](env)
+    """Opens the world that a configuration names.
+
+    Raises:
+        ConfigError: It is one of the user's own, and cannot be found or used.
+    """
+    return WORLDS[env.name](env) if env.name in WORLDS else OwnWorld(env)
 
 
 class Alfworld:
@@ -96,7 +101,7 @@ class Webshop:
 
 
 WORLDS: dict[str, Callable[[EnvConfig], World]] = {"alfworld": Alfworld, "webshop": Webshop}
-"""By the name in `env.name`."""
+"""By the name in `env.name`; any other name is a world of the user's own."""
 
 
 def catalogue(data: str, products: int, seed: int, difficulty: float) -> Catalogue:

@@ -22,7 +22,7 @@ def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> lis
             project=logging.project,
             entity=logging.entity,
             group=logging.group or config.name,
-            tags=[config.env.name, config.credit.name, config.scorer.name, *logging.tags],
+            tags=[config.env.label, config.credit.name, config.scorer.name, *logging.tags],
             table=logging.table,
             checkpoints=logging.checkpoints,
         )

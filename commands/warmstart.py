@@ -71,9 +71,16 @@ def run(
         seed: Seeds everything.
         threads: CPU threads (0: all cores).
         shards: Stop after this many shards, unfinished; None runs to the end.
+
+    Raises:
+        ConfigError: Nobody demonstrates this environment.
     """
     config = load(experiment).config
     name = config.env.name
+    if name not in CURRICULA:
+        raise ConfigError(
+            f"there is no expert to learn from for env.name={name}: only for {', '.join(CURRICULA)}"
+        )
     curriculum = CURRICULA[name]
     work = work or Path("runs") / f"warmstart-{name}-s{seed}"
     build.use_threads(threads)

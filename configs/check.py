@@ -60,7 +60,11 @@ def _explain(item: Mapping[str, Any], sources: Mapping[str, str], where: str) ->
     message = item["msg"].removeprefix("Value error, ").replace("Input should", "must")
     if not path:
         return message
-    named = [source for leaf, source in sources.items() if path == leaf or path.startswith(f"{leaf}.")]
+    named = [
+        source
+        for leaf, source in sources.items()
+        if path == leaf or path.startswith(f"{leaf}.") or leaf.startswith(f"{path}.")
+    ]
     label = where or (named[0] if named else DEFAULT)
     if item["type"] == "extra_forbidden":
         return str(unknown_option(path, label))

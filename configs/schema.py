@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+WORLDS = ("alfworld", "webshop")
+"""Names that `env.name` may have besides worlds of one's own."""
 
 
 class Section(BaseModel):
@@ -45,7 +48,12 @@ class WebshopConfig(Section):
 class EnvConfig(Section):
     """The environment and the tasks of the run."""
 
-    name: Literal["alfworld", "webshop"] = Field("alfworld", description="Environment package under envs/.")
+    name: str = Field(
+        "alfworld",
+        description="`alfworld`, `webshop`, or a world of your own: `FILE.py:Class` or `module:Class` "
+        "(docs/environments.md).",
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of a world of your own.")
     data: str = Field(
         "generated",
         description="`generated` (seeded, no download); ALFWorld: a folder of game.tw-pddl games, or a "
@@ -85,6 +93,28 @@ class EnvConfig(Section):
         120.0, gt=0.0, description="Time after which what no server has answered is a failure."
     )
 
+    @property
+    def label(self) -> str:
+        """The name without where it is: the class of a world of one's own."""
+        return self.name.rpartition(":")[2]
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_world(cls, name: str) -> str:
+        place, _, own = name.rpartition(":")
+        if name not in WORLDS and not (place and own.isidentifier()):
+            known = ", ".join(WORLDS)
+            raise ValueError(f"must be {known}, or FILE.py:Class or module:Class for a world of your own")
+        return name
+
+    @field_validator("options")
+    @classmethod
+    def _of_a_world_that_has_them(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("name")
+        if options and name in WORLDS:
+            raise ValueError(f"must be empty for {name}: they are those of a world of your own")
+        return options
+
     @field_validator("urls", mode="before")
     @classmethod
     def _split(cls, urls: Any) -> Any:
@@ -106,7 +136,7 @@ class PromptConfig(Section):
         "append",
         description="`append`: one growing token row a trajectory; `stepwise`: a prompt a step (papers).",
     )
-    template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml).")
+    template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml), or a path.")
     history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
     window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
     max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")

@@ -1,0 +1,171 @@
+"""Worlds that are not part of this project: `env.name: FILE.py:Class` or `module:Class`.
+
+The class is called as the built-in worlds are, with the section `env`, and with `env.options` as keyword
+arguments. docs/environments.md says what it has to offer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from configs.schema import EnvConfig
+from configs.text import ConfigError, suggest
+from envs.base import Env, EnvError, Task
+from envs.server.description import Description
+from envs.server.wire import PROTOCOL
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class OwnWorld:
+    """A world of somebody's own, held to what `commands.tasks.World` promises.
+
+    Raises:
+        ConfigError: There is no such file, module or class, or it is no world; or an option it does not have.
+    """
+
+    def __init__(self, env: EnvConfig) -> None:
+        self._name = env.name
+        cls = find_class(env.name)
+        _check_options(cls, env)
+        self._world = cls(env, **env.options)
+        splits = getattr(self._world, "splits", None)
+        if isinstance(splits, str) or not isinstance(splits, Iterable):
+            raise ConfigError(f"{env.name}: `splits` must list the names of its splits, is {splits!r}")
+        self.splits = tuple(splits)
+
+    def tasks(self, split: str, n: int | None = None) -> Sequence[Task]:
+        """See `World.tasks`."""
+        if split not in self.splits:
+            hint = suggest(split, self.splits)
+            raise ConfigError(
+                f"{self._name}: there is no split {split!r}{hint} There are: {', '.join(self.splits)}"
+            )
+        found = self._world.tasks(split, n)
+        if not found:
+            raise EnvError(f"{self._name}: the split {split!r} has no tasks.")
+        strange = [task for task in found if not isinstance(task, Task)]
+        if strange:
+            raise EnvError(
+                f"{self._name}: a task has an id, a family and a split; {type(strange[0]).__name__} has not."
+            )
+        ids = {task.id for task in found}
+        if len(ids) < len(found):
+            raise EnvError(
+                f"{self._name}: the split {split!r} has {len(found)} tasks with {len(ids)} different ids: "
+                "every task needs its own."
+            )
+        return found
+
+    def make_env(self) -> Env:
+        """See `World.make_env`."""
+        env = self._world.make_env()
+        if not isinstance(env, Env):
+            raise EnvError(
+                f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env."
+            )
+        return env
+
+
+def find_class(name: str) -> type:
+    """Returns the class that `FILE.py:Class` or `module:Class` names.
+
+    A file is looked for from the current folder, then from the project's.
+
+    Raises:
+        ConfigError: There is none, or it is no world.
+    """
+    place, _, wanted = name.rpartition(":")
+    module = _load_file(place) if place.endswith(".py") else _load_module(place)
+    cls = getattr(module, wanted, None)
+    classes = [key for key, value in vars(module).items() if _defined_in(value, module)]
+    if not isinstance(cls, type):
+        there = ", ".join(classes) or "none"
+        raise ConfigError(
+            f"env.name={name}: {place} has no class {wanted!r}{suggest(wanted, classes)} There are: {there}"
+        )
+    missing = [method for method in ("tasks", "make_env") if not callable(getattr(cls, method, None))]
+    if missing:
+        what = "is an environment" if issubclass(cls, Env) else f"has no {' and no '.join(missing)}"
+        raise ConfigError(
+            f"env.name={name}: {wanted} {what}. Name a world: a class with `splits`, `tasks(split, n)` and "
+            "`make_env()` (docs/environments.md)."
+        )
+    return cls
+
+
+def describe_own(env: EnvConfig) -> Description:
+    """Says what is played, for a client and a server to compare: all options, and the source of the world."""
+    options = {
+        key: json.dumps(getattr(env, key), sort_keys=True)
+        for key in ("max_steps", "anchor", "data_seed", "difficulty", "options")
+    }
+    cls = find_class(env.name)
+    digest = hashlib.blake2b(_source(sys.modules[cls.__module__]), digest_size=12).hexdigest()
+    return Description(protocol=PROTOCOL, name=cls.__name__, options=options, data="", code=digest)
+
+
+def _load_file(place: str) -> ModuleType:
+    path = next((p.resolve() for p in (Path(place), ROOT / place) if p.is_file()), None)
+    if path is None:
+        raise ConfigError(f"env.name: there is no file {place}, neither from here nor from {ROOT}")
+    # Worker processes load the file themselves, and look for the classes of pickled tasks under this name.
+    name = f"{path.stem}_{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]
+
+
+def _load_module(place: str) -> ModuleType:
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise  # it is there, and misses something itself
+        raise ConfigError(
+            f"env.name: there is no module {place!r}. Install it, or name a file: path/to/FILE.py:Class"
+        ) from error
+
+
+def _source(module: ModuleType) -> bytes:
+    """The module's file; of a package, all its Python files."""
+    path = Path(module.__file__)
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    return b"\0".join(file.read_bytes() for file in files)
+
+
+def _check_options(cls: type, env: EnvConfig) -> None:
+    parameters = list(inspect.signature(cls).parameters.values())[1:]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return
+    known = [p.name for p in parameters]
+    for option in env.options:
+        if option not in known:
+            there = ", ".join(known) or "none"
+            raise ConfigError(
+                f"{env.name} has no option `env.options.{option}`{suggest(option, known, 'env.options.')} "
+                f"There are: {there}"
+            )
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    missing = [name for name in needed if name not in env.options]
+    if missing:
+        raise ConfigError(f"{env.name} needs env.options.{missing[0]}: set it")
+
+
+def _defined_in(value: Any, module: ModuleType) -> bool:
+    return isinstance(value, type) and value.__module__ == module.__name__
