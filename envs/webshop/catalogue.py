@@ -76,10 +76,15 @@ class Catalogue:
         store = open_store(folder)
         return cls(store, store.asins, store.index, store.noun_source)
 
+    @property
+    def folder(self) -> Path | None:
+        """The store it was opened from; None of products in memory."""
+        return self._products.folder if isinstance(self._products, Store) else None
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A worker process that is sent an opened store opens it again; products in memory are copied."""
-        if isinstance(self._products, Store):
-            return Catalogue.open, (self._products.folder,)
+        if self.folder is not None:
+            return Catalogue.open, (self.folder,)
         return Catalogue, (self._products, self.asins, self._index, self.noun_source)
 
     def __len__(self) -> int:

@@ -1,31 +1,24 @@
-"""What to buy: goals made of a catalogue's instructions, with prices and price limits from a seed.
-
-Draws follow the published code in kind and order (first a price for every product with a price range, then a
-limit for every instruction, all from one generator), so that its goals come out where it was seeded alike:
-there the generator is the global one, which it never seeds, and limits differ from process to process.
-"""
+"""What to buy: a goal is made of one instruction of a catalogue, with a price limit that seeds have drawn."""
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
-from envs.webshop.product import Product, ShopError
+from envs.webshop.product import Product
 
 Kind = Literal["synthetic", "human"]
 KINDS: tuple[Kind, ...] = ("synthetic", "human")
+
+SPLITS = ("train", "eval", "test")
 
 Option = str | tuple[str, str]
 """An option asked for: a value (human goals), or its name and value (synthetic goals)."""
 
 UNKNOWN_PRICE = 100.0
 NO_LIMIT = 1_000_000.0
-
-# A limit is the larger of two of the first four of these above the price.
-_LIMITS = tuple(10.0 * i for i in range(1, 100))
 
 
 class Products(Protocol):
@@ -38,6 +31,10 @@ class Products(Protocol):
     @property
     def noun_source(self) -> str:
         """Where the nouns of titles come from; "" where there are none, and so no rewards."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The store it was opened from; None of products in memory."""
 
     def __len__(self) -> int: ...
 
@@ -58,7 +55,7 @@ class Goal:
 
     Attributes:
         id: `synthetic/ASIN/n` or `human/ASIN/n`, n counting within the product.
-        split: `train`, `eval` or `test`, by the rule the shop was opened with.
+        split: One of `SPLITS`, by the rule the shop was opened with.
         asin: The product the instruction was written for; others may earn as much.
         instruction: The sentence shown, with options and price limit.
         attributes: Asked-for attributes, never empty.
@@ -85,15 +82,6 @@ class Goal:
         return self.category
 
 
-def draw_prices(catalogue: Products, rng: random.Random) -> dict[str, float]:
-    """Draws a price for every product with a price range (asin → dollars), in load order."""
-    return {
-        product.asin: rng.uniform(*product.prices)
-        for product in catalogue.products()
-        if len(product.prices) == 2
-    }
-
-
 def reckoned_price(product: Product, drawn: Mapping[str, float]) -> float:
     """The number the reward compares with a limit: drawn, or the only one, or 100 where there is none."""
     if product.asin in drawn:
@@ -101,87 +89,31 @@ def reckoned_price(product: Product, drawn: Mapping[str, float]) -> float:
     return product.prices[0] if product.prices else UNKNOWN_PRICE
 
 
-def make_goals(
-    catalogue: Products, kind: Kind, drawn: Mapping[str, float], rng: random.Random, order: int
-) -> list[Goal]:
-    """Makes all goals of a kind, without a split.
+def make_goal(product: Product, kind: Kind, n: int, limit: float, split: str) -> Goal:
+    """Makes a product's n-th goal.
 
     Args:
-        catalogue: The products.
-        kind: "synthetic": one goal for every combination of a product's option values. "human": one for every
-            instruction a person wrote, without those that ask for no attribute.
-        drawn: See `draw_prices`.
-        rng: Draws the limits.
-        order: Seeds the shuffle (233 in the published code).
-
-    Raises:
-        ShopError: a synthetic instruction asks for no attribute, or there is no goal.
+        product: Has that many.
+        kind: "synthetic": n counts the combinations of its option values, the last option by name fastest.
+            "human": n counts its human instructions.
+        limit: Price limit in dollars, or `NO_LIMIT`.
+        split: What the goal is for.
     """
-    if kind not in KINDS:
-        raise ShopError(f"goals are of kind {' or '.join(KINDS)}, got {kind!r}.")
-    make = _synthetic if kind == "synthetic" else _human
-    goals: list[Goal] = []
-    for product in catalogue.products():
-        goals += make(product, reckoned_price(product, drawn), rng)
-    if not goals:
-        raise ShopError(
-            f"0 {kind} goals in {len(catalogue)} products: none has {kind} instructions. "
-            f"Give the file with them, or take the other kind of goals."
-        )
-    random.Random(order).shuffle(goals)
-    return goals
-
-
-def _synthetic(product: Product, price: float, rng: random.Random) -> Iterator[Goal]:
-    if product.instruction is None:
-        return
-    if not product.instruction_attributes:
-        raise ShopError(
-            f"product {product.asin!r} has an instruction without instruction_attributes; "
-            "give both or neither in the attributes file."
-        )
-    limit, limit_text = _limit(price, rng)
-    names = sorted(product.options)
-    for n, values in enumerate(itertools.product(*(product.options[name] for name in names))):
-        options = tuple(zip(names, values, strict=True))
+    options: tuple[Option, ...]
+    if kind == "synthetic":
+        options = combination(product, n)
         wanted = ", and ".join(f"{name}: {value}" for name, value in options)
-        sentence = f"{product.instruction}{' with ' if wanted else ''}{wanted}{limit_text}"
+        sentence = f"{product.instruction}{' with ' if wanted else ''}{wanted}"
         attributes = product.instruction_attributes
-        yield _goal(f"synthetic/{product.asin}/{n}", product, sentence, attributes, options, limit)
-
-
-def _human(product: Product, price: float, rng: random.Random) -> Iterator[Goal]:
-    for n, written in enumerate(product.human):
-        if not written.attributes:
-            continue
-        limit, limit_text = _limit(price, rng)
-        sentence = written.text.strip(".") + limit_text
-        name = f"human/{product.asin}/{n}"
-        yield _goal(name, product, sentence, written.attributes, written.options, limit)
-
-
-def _limit(price: float, rng: random.Random) -> tuple[float, str]:
-    """Draws a price limit; returns it with the words that state it."""
-    above = [limit for limit in _LIMITS if limit > price][:4]
-    if len(above) < 2:
-        return NO_LIMIT, ""
-    limit = max(rng.sample(above, 2))
-    return limit, f", and price lower than {limit:.2f} dollars"
-
-
-def _goal(
-    name: str,
-    product: Product,
-    sentence: str,
-    attributes: tuple[str, ...],
-    options: tuple[Option, ...],
-    limit: float,
-) -> Goal:
+    else:
+        written = product.human[n]
+        sentence, attributes, options = written.text.strip("."), written.attributes, written.options
+    price = "" if limit == NO_LIMIT else f", and price lower than {limit:.2f} dollars"
     return Goal(
-        id=name,
-        split="",
+        id=f"{kind}/{product.asin}/{n}",
+        split=split,
         asin=product.asin,
-        instruction=sentence,
+        instruction=sentence + price,
         attributes=attributes,
         options=options,
         price_limit=limit,
@@ -190,3 +122,12 @@ def _goal(
         query=product.query,
         nouns=product.nouns,
     )
+
+
+def combination(product: Product, n: int) -> tuple[tuple[str, str], ...]:
+    """Returns the n-th combination of option values, as names and values ordered by name."""
+    chosen = []
+    for name in sorted(product.options, reverse=True):
+        n, at = divmod(n, len(product.options[name]))
+        chosen.append((name, product.options[name][at]))
+    return tuple(reversed(chosen))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from envs.webshop.goals import Goal, Kind, Products, draw_prices, make_goals, reckoned_price
+import numpy as np
+
+from envs.webshop.draws import DrawnPrices, open_draws
+from envs.webshop.goal_list import Goals
+from envs.webshop.goals import SPLITS, Kind, Products, reckoned_price
 from envs.webshop.product import ShopError
-from envs.webshop.splits import SPLITS, Rule, assign_splits
+from envs.webshop.splits import Rule, assign_splits
 
 Ids = Literal["asin", "rank"]
 IDS: tuple[Ids, ...] = ("asin", "rank")
@@ -31,7 +34,7 @@ class Shop:
 
     catalogue: Products
     drawn: Mapping[str, float]
-    goals: tuple[Goal, ...]
+    goals: Goals
     results_a_page: int = 10
     ids: Ids = "asin"
 
@@ -39,7 +42,7 @@ class Shop:
         """Dollars the reward reckons with; for a range not what the page shows."""
         return reckoned_price(self.catalogue[asin], self.drawn)
 
-    def of_split(self, split: str) -> list[Goal]:
+    def of_split(self, split: str) -> Goals:
         """Returns the goals of a split, in order.
 
         Raises:
@@ -47,7 +50,7 @@ class Shop:
         """
         if split not in SPLITS:
             raise ShopError(f"a shop has no split {split!r}; splits: {', '.join(SPLITS)}.")
-        goals = [goal for goal in self.goals if goal.split == split]
+        goals = self.goals.of_split(split)
         if not goals:
             raise ShopError(
                 f"0 of {len(self.goals)} goals are in split {split!r}: "
@@ -84,24 +87,27 @@ def open_shop(
     results_a_page: int = 10,
     ids: Ids = "asin",
 ) -> Shop:
-    """Opens a shop: draws prices and limits, makes and shuffles the goals, and splits them.
+    """Opens a shop: draws prices, limits and the order of the goals, and splits them.
+
+    Of a catalogue in a folder, what is drawn is kept there and read the next time; see `open_draws`.
 
     Args:
         catalogue: The products.
-        kind: See `make_goals`.
+        kind: See `make_draws`.
         seed: Of prices and price limits. Equal catalogues and arguments give equal shops, in any process.
         order: Of the shuffle of the goals.
         rule: See `assign_splits`.
         results_a_page, ids: See `Shop`.
 
     Raises:
-        ShopError: no goals of that kind, an unknown kind, rule or way to name products, or no result a page.
+        ShopError: no goals of that kind, what is kept of them is damaged, an unknown kind, rule or way to
+            name products, or no result a page.
     """
     if ids not in IDS:
         raise ShopError(f"ids must be one of {', '.join(IDS)}, got {ids!r}.")
     if results_a_page < 1:
         raise ShopError(f"a page of results lists at least one product, got results_a_page={results_a_page}.")
-    rng = random.Random(seed)
-    drawn = draw_prices(catalogue, rng)
-    goals = assign_splits(make_goals(catalogue, kind, drawn, rng, order), rule)
-    return Shop(catalogue, drawn, tuple(goals), results_a_page, ids)
+    draws = open_draws(catalogue, kind, seed, order)
+    unsplit = np.zeros(len(draws.order), np.uint8)
+    goals = assign_splits(Goals(catalogue, kind, draws, draws.order, unsplit), rule)
+    return Shop(catalogue, DrawnPrices(draws), goals, results_a_page, ids)

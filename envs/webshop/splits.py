@@ -4,41 +4,53 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
-from envs.webshop.goals import Goal
+import numpy as np
+
+from envs.webshop.goal_list import Goals
+from envs.webshop.goals import SPLITS
 from envs.webshop.product import ShopError
 
-SPLITS = ("train", "eval", "test")
 Rule = Literal["by_product", "papers", "upstream"]
 
-# A digest's remainder by 8 decides a product's split: 0 eval, 1 test, the rest train.
-_PARTS = 8
+TRAIN, EVAL, TEST = range(len(SPLITS))
+
+# The split of a product, by the remainder of its id's digest, which is that of the last byte.
+_PARTS = (EVAL, TEST, TRAIN, TRAIN, TRAIN, TRAIN, TRAIN, TRAIN)
 
 
-def _by_product(place: int, goal: Goal) -> str:
-    digest = hashlib.sha256(goal.asin.encode()).hexdigest()
-    return {0: "eval", 1: "test"}.get(int(digest, 16) % _PARTS, "train")
+def _by_product(goals: Goals) -> np.ndarray:
+    places, goal_of = np.unique(goals.product_places(), return_inverse=True)
+    digests = (hashlib.sha256(goals.asin(place).encode()).digest() for place in places.tolist())
+    return np.array([_PARTS[digest[-1] % len(_PARTS)] for digest in digests], np.uint8)[goal_of]
 
 
-def _papers(place: int, goal: Goal) -> str:
-    return "test" if place < 500 else "train"
+def _papers(goals: Goals) -> np.ndarray:
+    return _by_place(len(goals), test=500, evaluation=0)
 
 
-def _upstream(place: int, goal: Goal) -> str:
-    return "test" if place < 500 else "eval" if place < 1500 else "train"
+def _upstream(goals: Goals) -> np.ndarray:
+    return _by_place(len(goals), test=500, evaluation=1000)
 
 
-RULES: dict[Rule, Callable[[int, Goal], str]] = {
+def _by_place(n: int, test: int, evaluation: int) -> np.ndarray:
+    splits = np.full(n, TRAIN, np.uint8)
+    splits[:test] = TEST
+    splits[test : test + evaluation] = EVAL
+    return splits
+
+
+RULES: dict[Rule, Callable[[Goals], np.ndarray]] = {
     "by_product": _by_product,
     "papers": _papers,
     "upstream": _upstream,
 }
 
 
-def assign_splits(goals: Sequence[Goal], rule: Rule = "by_product") -> list[Goal]:
+def assign_splits(goals: Goals, rule: Rule = "by_product") -> Goals:
     """Gives every goal its split.
 
     Args:
@@ -53,7 +65,7 @@ def assign_splits(goals: Sequence[Goal], rule: Rule = "by_product") -> list[Goal
     """
     if rule not in RULES:
         raise ShopError(f"there is no split rule {rule!r}; rules: {', '.join(RULES)}.")
-    return [replace(goal, split=RULES[rule](place, goal)) for place, goal in enumerate(goals)]
+    return goals.with_splits(RULES[rule](goals))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +88,37 @@ class Overlap:
     seen_sentences: int
 
 
-def overlaps(goals: Iterable[Goal]) -> list[Overlap]:
+def overlaps(goals: Goals) -> list[Overlap]:
     """Measures every held-out split that has goals against the train split."""
-    goals = list(goals)
-    train = [goal for goal in goals if goal.split == "train"]
-    products, sentences = {goal.asin for goal in train}, {goal.instruction for goal in train}
-    measured = []
-    for split in SPLITS[1:]:
-        held_out = [goal for goal in goals if goal.split == split]
-        if held_out:
-            own = {goal.asin for goal in held_out}
-            measured.append(
-                Overlap(
-                    split=split,
-                    goals=len(held_out),
-                    products=len(own),
-                    seen_products=len(own & products),
-                    goals_of_seen=sum(goal.asin in products for goal in held_out),
-                    seen_sentences=sum(goal.instruction in sentences for goal in held_out),
-                )
-            )
-    return measured
+    products: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    sentences: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    for goal in goals.in_load_order():
+        products[goal.split][goal.asin] += 1
+        sentences[goal.split][goal.instruction] += 1
+    return [
+        Overlap(
+            split=split,
+            goals=own.total(),
+            products=len(own),
+            seen_products=len(own.keys() & products["train"].keys()),
+            goals_of_seen=_shared(own, products["train"]),
+            seen_sentences=_shared(sentences[split], sentences["train"]),
+        )
+        for split, own in products.items()
+        if split != "train" and own
+    ]
 
 
-def split_report(goals: Sequence[Goal]) -> str:
+def _shared(own: Counter[str], train: Counter[str]) -> int:
+    return sum(count for what, count in own.items() if what in train)
+
+
+def split_report(goals: Goals) -> str:
     """Describes the splits in lines of text: sizes, and what each held-out one shares with training."""
-    sizes = Counter(goal.split for goal in goals)
-    counts = ", ".join(f"{sizes[split]} {split}" for split in SPLITS if sizes[split])
-    products = Counter(goal.asin for goal in goals)
-    largest = sum(count for _, count in products.most_common(5))
+    sizes = zip(SPLITS, np.bincount(goals.splits, minlength=len(SPLITS)), strict=True)
+    counts = ", ".join(f"{size} {split}" for split, size in sizes if size)
+    _, products = np.unique(goals.product_places(), return_counts=True)
+    largest = np.sort(products)[-5:].sum()
     lines = [
         f"{len(goals)} goals of {len(products)} products: {counts}",
         f"the five products with most goals have {largest / len(goals):.1%} of them",

@@ -3,6 +3,7 @@
     manifest.json    format, version, counts, where the nouns come from, a checksum of each array
     products.sqlite  one row a product, with a checksum of its own
     *.npy            ids in load order, and the search index, memory-mapped
+    goals-…/         what seeds decide about its goals, added when they are first asked for; see `draws.py`
 
 Checksums are CRC-32: of the arrays when the folder is opened, of a product when it is read.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -23,13 +23,15 @@ from typing import Any
 
 import numpy as np
 
+from envs.webshop.arrays import appearing, read_arrays, write_arrays
 from envs.webshop.product import HumanInstruction, Product, ShopError, search_text
 from envs.webshop.search import Index, IndexBuilder
 
 FORMAT = "webshop store"
 VERSION = 1
 
-_MANIFEST, _PRODUCTS, _IDS = "manifest.json", "products.sqlite", "ids"
+MANIFEST = "manifest.json"
+_PRODUCTS, _IDS = "products.sqlite", "ids"
 _ARRAYS = (_IDS, *(field.name for field in fields(Index)))
 _COLUMNS = tuple(field.name for field in fields(Product))
 _TUPLES = ("bullets", "prices", "attributes", "instruction_attributes", "nouns")
@@ -56,20 +58,14 @@ def write_store(folder: str | Path, products: Iterable[Product], *, noun_source:
     folder = Path(folder)
     check_free(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.parent / f".{folder.name}.partial-{os.getpid()}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
+    with appearing(folder) as partial:
         ids, index = _write_products(partial / _PRODUCTS, products)
         arrays = {_IDS: np.array([name.encode() for name in ids])}
         arrays |= {name: getattr(index, name) for name in _ARRAYS[1:]}
         manifest = {"format": FORMAT, "version": VERSION, "products": len(ids), "noun_source": noun_source}
         manifest["bytes"] = (partial / _PRODUCTS).stat().st_size
-        manifest["checksums"] = {name: _write_array(partial, name, array) for name, array in arrays.items()}
-        (partial / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        manifest["checksums"] = write_arrays(partial, arrays)
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return len(ids)
 
 
@@ -107,20 +103,6 @@ def _write_products(path: Path, products: Iterable[Product]) -> tuple[list[str],
     if not ids:
         raise ShopError("0 products: a shop has to have some.")
     return ids, index.build()
-
-
-def _write_array(folder: Path, name: str, array: np.ndarray) -> int:
-    path = folder / f"{name}.npy"
-    np.save(path, array)
-    return _checksum(path)
-
-
-def _checksum(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            value = zlib.crc32(piece, value)
-    return value
 
 
 def _encode(product: Product) -> bytes:
@@ -247,20 +229,20 @@ def open_store(folder: str | Path) -> Store:
     size = products.stat().st_size if products.is_file() else 0
     if size != manifest["bytes"]:
         raise ShopError(f"{str(products)!r} has {size} bytes instead of {manifest['bytes']}. {_AGAIN}")
-    arrays = {name: _read_array(folder, name, manifest["checksums"][name]) for name in _ARRAYS}
+    arrays = read_arrays(folder, {name: manifest["checksums"][name] for name in _ARRAYS}, _AGAIN)
     return Store(folder, _Ids(arrays.pop(_IDS)), Index(**arrays), manifest["noun_source"])
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ShopError(
-            f"no shop at {str(folder)!r}: it has no {_MANIFEST}. "
+            f"no shop at {str(folder)!r}: it has no {MANIFEST}. "
             "`python run.py data webshop --generate --out FOLDER` makes one."
         ) from error
     except ValueError as error:
-        raise ShopError(f"{str(folder / _MANIFEST)!r} is damaged: {error}. {_AGAIN}") from error
+        raise ShopError(f"{str(folder / MANIFEST)!r} is damaged: {error}. {_AGAIN}") from error
     kind = manifest.get("format") if isinstance(manifest, dict) else None
     if kind != FORMAT:
         raise ShopError(f"{str(folder)!r} holds a {kind!r}, expected a {FORMAT!r}: choose another folder.")
@@ -272,14 +254,5 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     lacking = {"products", "bytes", "noun_source", "checksums"} - manifest.keys()
     lacking |= set(_ARRAYS) - set(manifest.get("checksums", _ARRAYS))
     if lacking:
-        raise ShopError(f"{str(folder / _MANIFEST)!r} is damaged: no {', '.join(sorted(lacking))}. {_AGAIN}")
+        raise ShopError(f"{str(folder / MANIFEST)!r} is damaged: no {', '.join(sorted(lacking))}. {_AGAIN}")
     return manifest
-
-
-def _read_array(folder: Path, name: str, checksum: int) -> np.ndarray:
-    path = folder / f"{name}.npy"
-    if not path.is_file() or _checksum(path) != checksum:
-        state = "has another checksum" if path.is_file() else "is missing"
-        raise ShopError(f"{str(path)!r} {state}. {_AGAIN}")
-    # A plain view: slices of the memmap class itself cost several microseconds.
-    return np.asarray(np.load(path, mmap_mode="r"))

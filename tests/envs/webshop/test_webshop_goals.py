@@ -9,7 +9,7 @@ import pytest
 from commands.webshop import report_splits
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.demonstrate import demonstrate
-from envs.webshop.goals import NO_LIMIT, draw_prices, make_goals
+from envs.webshop.goals import NO_LIMIT
 from envs.webshop.parity import count_goals, open_folder
 from envs.webshop.product import ShopError
 from envs.webshop.shop import open_shop
@@ -159,8 +159,7 @@ def test_real_products_give_the_published_figures(shared):
     folder = shared / "data" / "webshop"
     assert count_goals(folder) == (1000, 6910, 13)
     catalogue = open_folder(folder)
-    rng = random.Random(1)
-    goals = make_goals(catalogue, "synthetic", draw_prices(catalogue, rng), rng, order=233)
+    goals = open_shop(catalogue, seed=1).goals
     assert len({goal.asin for goal in goals}) == 415
     assert 6890 < len({goal.instruction for goal in goals}) <= 6905  # 6901 with the limits of one seed
     assert sum(not goal.options for goal in goals) == 185
