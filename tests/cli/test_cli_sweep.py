@@ -61,7 +61,7 @@ def test_shipped_ablations_pair_every_variant_with_every_seed(call):
 
 MISTAKES = {
     "unknown option": ("parameters: {credit.scpo.thta: {values: [0.5]}}", ["credit.scpo.thta=0.5", "theta"]),
-    "unknown section": ("parameters: {trian.lr: {values: [1]}}", ["did you mean `train.lr`"]),
+    "unknown key": ("parameters: {train.lrr: {values: [1]}}", ["at train.lrr=1", "did you mean `train.lr`"]),
     "out of range": (
         "parameters: {credit.scpo.theta: {values: [0.9, 7]}}",
         ["credit.scpo.theta=7", "[0, 1]"],
