@@ -16,7 +16,7 @@ SERVE ?=
 
 PY := $(VENV)/bin/python
 SETUP := $(PYTHON) -m configs.setup_env
-LINTED := run.py agent bench commands configs credit envs eval rl tests
+LINTED := run.py agent bench commands configs credit docs/examples envs eval rl tests
 OVERRIDES := seed=$(SEED) $(if $(NPROC),threads=$(NPROC)) $(if $(ENV_URLS),env.urls=$(ENV_URLS)) $(ARGS)
 
 # A set is installed again when the text of its requirement files changes, not when their dates do.

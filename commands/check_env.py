@@ -37,7 +37,8 @@ def run(experiment: str, overrides: Sequence[str], n: int, splits: Sequence[str]
             for task in progress.track(tasks, description=f"{config.env.label}, {split}"):
                 check_env(world.make_env, [task], limit=config.env.max_steps)
             count += len(tasks)
-    print(f"{config.env.label} keeps the contract on {count} tasks of {', '.join(splits)}")
+    tasks = "1 task" if count == 1 else f"{count} tasks"
+    print(f"{config.env.label} keeps the contract on {tasks} of {', '.join(splits)}")
 
 
 def check_tasks(world: World, again: World, split: str, n: int) -> list[Task]:
