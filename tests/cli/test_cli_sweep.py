@@ -142,9 +142,7 @@ def test_compare_shows_options_and_the_paired_test(call, tmp_path):
     code, out, error = call("compare", str(a), str(b))
     assert code == 0, error
     assert "credit.name" in out and "seed" in out and "logging.wandb" not in out
-    assert (
-        "B − A +0.500" in out and "on the same 6 tasks" in out and "p 0.375" in out
-    )  # 2·(1 + 5)/2⁵
+    assert "B − A +0.500" in out and "on the same 6 tasks" in out and "p 0.375" in out  # 2·(1 + 5)/2⁵
     assert "only A solves 1, only B 4, both 1, none 0" in out
 
 
