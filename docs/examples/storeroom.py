@@ -9,7 +9,7 @@ as in ALFWorld, so that the shipped policy knows how to begin; that a safe wants
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from configs.schema import EnvConfig
@@ -125,8 +125,7 @@ class Storeroom(Env):
     def reset(self, task: Errand, seed: int = 0) -> Observation:
         """See `Env.reset`; nothing here is left to chance, so the seed is not used."""
         state = State(NOWHERE, frozenset(), task.things)
-        around = ", ".join(f"a {place}" for place in task.places)
-        text = f"You are in the middle of a storeroom. Looking around you, you see {around}.\n\n"
+        text = f"You are in the middle of a storeroom. Looking around you, you see {listed(task.places)}.\n\n"
         text += f"Your task is to: {task.sentence}."
         self._now, self.instruction = self._moment(task, state, text), task.sentence
         return self._now.observation
@@ -167,10 +166,18 @@ class Storeroom(Env):
 
 def look(state: State, place: str) -> str:
     """Describes a place."""
-    if place.split()[0] in CLOSED and place not in state.opened:
+    closable = place.split()[0] in CLOSED
+    if closable and place not in state.opened:
         return f"The {place} is closed."
-    things = ", ".join(f"a {thing}" for thing in state.things(place)) or "nothing"
-    return f"{'In' if place.split()[0] in CLOSED else 'On'} the {place}, you see {things}."
+    return f"{'In' if closable else 'On'} the {place}, you see {listed(state.things(place))}."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns `a mug 1, a pen 1, and a cd 1`."""
+    if not names:
+        return "nothing"
+    *first, last = (f"a {name}" for name in names)
+    return ", ".join([*first, f"and {last}"]) if first else last
 
 
 def commands(errand: Errand, state: State) -> Iterator[tuple[str, tuple[State, str]]]:

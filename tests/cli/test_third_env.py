@@ -44,7 +44,7 @@ ERRAND = STOREROOM.Errand(
 BY_HAND = [
     ("go to safe 1", "You arrive at safe 1. The safe 1 is closed."),
     ("open safe 1", "Nothing happens."),
-    ("go to shelf 1", "You arrive at shelf 1. On the shelf 1, you see a mug 1, a pen 1."),
+    ("go to shelf 1", "You arrive at shelf 1. On the shelf 1, you see a mug 1, and a pen 1."),
     ("take mug 1 from shelf 1", "You pick up the mug 1 from the shelf 1."),
     ("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed."),
     ("take keychain 1 from drawer 1", "Nothing happens."),
@@ -61,7 +61,7 @@ def test_an_errand_worked_out_by_hand():
     env = open_world(CONFIG).make_env()
     start = env.reset(ERRAND)
     assert start.text.endswith(
-        "you see a shelf 1, a drawer 1, a safe 1.\n\nYour task is to: put some mug in safe."
+        "you see a shelf 1, a drawer 1, and a safe 1.\n\nYour task is to: put some mug in safe."
     )
     assert start.admissible == ("go to shelf 1", "go to drawer 1", "go to safe 1")
     outcomes = [env.step(action) for action, _ in BY_HAND]
