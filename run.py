@@ -175,7 +175,9 @@ def serve(
     what: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="alfworld, webshop, or whose environment is meant.")
     ],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[env.key=value]…")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[env.key=value]…", help="Overrides of the environment.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
         "127.0.0.1"
     ),

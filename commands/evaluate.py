@@ -10,6 +10,7 @@ from commands.pools import open_pool
 from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
+from eval.summary import NOUNS, score_text, success_text
 
 
 def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, out: Path | None) -> None:
@@ -44,9 +45,9 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(result.to_json(), encoding="utf-8")
-    low, high = result.ci
-    rate = f"{result.success:.2f} [{low:.2f},{high:.2f}]"
-    print(f"held-out success {rate} on {result.n} tasks of {config.eval.split}")
+    score = f", score {score_text(result)}" if result.graded else ""
+    tasks = NOUNS.get(config.env.name, "tasks")
+    print(f"held-out success {success_text(result)}{score} on {result.n} {tasks} of {config.eval.split}")
 
 
 def report(run_dirs: Sequence[Path], out: Path | None) -> None:

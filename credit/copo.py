@@ -16,9 +16,9 @@ MIN_RANGE = 1e-6
 class CoPO(Steer):
     """A~_l = A exp(k n_l) / mean_m exp(k n_m),  n = minmax(c) over the step's answers, 0.5 if they are equal.
 
-    CogRouter's credit, from its public code (copo/core_copo.py). A is the played answer's advantage, c_l the
-    confidence in the action of answer l: exp of the mean log-probability of its action's tokens, 0 without an
-    action. The answers are the one played and one for every opening; the others are trained on like the
+    CogRouter's credit (arXiv 2602.12662), from its public code (copo/core_copo.py). A is the played answer's
+    advantage, c_l the confidence in the action of answer l: exp of the mean log-probability of its action's
+    tokens, 0 without an action. The answers are the one played and one for every opening; the others are trained on like the
     played one (`rl.spares`), with what they were made to begin with as part of their prompt. Its scaling by
     diversity is computed there and not used; nor is it here.
 
