@@ -18,9 +18,9 @@ class CoPO(Steer):
 
     CogRouter's credit (arXiv 2602.12662), from its public code (copo/core_copo.py). A is the played answer's
     advantage, c_l the confidence in the action of answer l: exp of the mean log-probability of its action's
-    tokens, 0 without an action. The answers are the one played and one for every opening; the others are trained on like the
-    played one (`rl.spares`), with what they were made to begin with as part of their prompt. Its scaling by
-    diversity is computed there and not used; nor is it here.
+    tokens, 0 without an action. The answers are the one played and one for every opening; the others are
+    trained on like the played one (`rl.spares`), with what they were made to begin with as part of their
+    prompt. Its scaling by diversity is computed there and not used; nor is it here.
 
     The openings stand for CogRouter's four levels of thinking, which its policy learns to choose between in a
     warm start of its own. `original` says what the played answer is:
