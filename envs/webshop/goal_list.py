@@ -55,8 +55,6 @@ class Goals(Sequence[Goal]):
             return NotImplemented
         return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
 
-    __hash__ = None  # type: ignore[assignment]
-
     def of_split(self, split: str) -> Goals:
         """Returns the goals of a split, in order."""
         return self._chosen(self.splits == SPLITS.index(split))
