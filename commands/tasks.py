@@ -81,7 +81,7 @@ class Webshop:
             ids=options.ids,
         )
 
-    def tasks(self, split: str, n: int | None = None) -> list[Goal]:
+    def tasks(self, split: str, n: int | None = None) -> Sequence[Goal]:
         """See `World.tasks`."""
         _check_split(split, SPLITS, "a shop")
         return self.shop.of_split(split)[:n]
