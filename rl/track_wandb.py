@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep, strftime
 from typing import Any, Literal
 
 from rl.checkpoint import STATE_FILE
@@ -135,6 +136,9 @@ class WandbMirror:
 
     def _init(self, wandb: Any, mode: str, config: Mapping[str, Any]) -> Any:
         options = self._options
+        # W&B names an offline folder by the second, and would write over one of the same name.
+        while any(self._dir.glob(f"wandb/offline-run-{strftime('%Y%m%d_%H%M%S')}-*")):
+            sleep(0.1)
         run = wandb.init(
             project=options.project,
             entity=options.entity,

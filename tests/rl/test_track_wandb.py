@@ -112,8 +112,19 @@ def life(tmp_path_factory):
     for update in range(5, 9):
         resumed.log(update, {"rollout/success": update / 10})
     resumed.close()
+    wandb_file.wait_until_written(folder)
     patch.undo()
     return folder, said
+
+
+def test_what_was_recorded_in_the_same_second_is_not_written_over(wandb, tmp_path, monkeypatch):
+    module, slept = wandb(), []
+    clock = iter(["20300101_000000", "20300101_000000", "20300101_000001"])
+    monkeypatch.setattr("rl.track_wandb.strftime", lambda form: next(clock))
+    monkeypatch.setattr("rl.track_wandb.sleep", slept.append)
+    (tmp_path / "wandb" / "offline-run-20300101_000000-made").mkdir(parents=True)
+    tracked(tmp_path, "offline").close()
+    assert len(slept) == 2 and len(module.opened) == 1
 
 
 def test_every_point_is_there_once_in_order_and_late_ones_survive(life):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,14 @@ def records(path: Path) -> Iterator[Record]:
 def files(run_dir: Path) -> list[Path]:
     """The run folder's offline files, oldest first."""
     return sorted(run_dir.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def wait_until_written(run_dir: Path, seconds: float = 60.0) -> None:
+    """Waits for each file's last record: W&B's own process may still write when `finish` has returned."""
+    deadline = time.monotonic() + seconds
+    while not all(any(r.WhichOneof("record_type") == "exit" for r in records(p)) for p in files(run_dir)):
+        assert time.monotonic() < deadline, f"{run_dir}: no end of the run after {seconds} s"
+        time.sleep(0.05)
 
 
 def history(run_dir: Path) -> list[dict[str, Any]]:
