@@ -276,15 +276,18 @@ _COLUMNS = (
     plain("success", "mean", figure),
     Column("95 % over seeds", lambda row: interval(row["lo"], row["hi"]), ("sd", "lo", "hi")),
     Column(
-        "95 % over tasks", lambda row: interval(row["tasks_lo"], row["tasks_hi"]), ("tasks_lo", "tasks_hi")
+        "95 % over tasks",
+        lambda row: interval(row["tasks_lo"], row["tasks_hi"]),
+        ("tasks_lo", "tasks_hi"),
+        files_only=True,
     ),
-    plain("best", "best", figure),
+    plain("best", "best", figure, files_only=True),
     _difference("difference"),
     Column("p", lambda row: p_value(row["p_seeds_holm"]), ("p_seeds", "p_seeds_holm")),
-    plain("d_z", "d_z", lambda value: signed(value, 2)),
+    plain("d_z", "d_z", lambda value: signed(value, 2), files_only=True),
     _difference("pooled"),
     Column("p", lambda row: p_value(row["p_tasks_holm"]), ("p_tasks", "p_tasks_holm")),
-    plain("h", "h", lambda value: signed(value, 2)),
-    plain("paper", "reported"),
+    plain("h", "h", lambda value: signed(value, 2), files_only=True),
+    plain("paper", "reported", files_only=True),
 )
 _KEYS = tuple(key for column in _COLUMNS for key in column.keys)

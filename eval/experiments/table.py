@@ -52,17 +52,19 @@ class Column:
         show: Row → text.
         keys: Columns of the CSV.
         text: Left-aligned.
+        files_only: Not shown on the terminal, which is narrow.
     """
 
     title: str
     show: Callable[[Row], str]
     keys: tuple[str, ...]
     text: bool = False
+    files_only: bool = False
 
 
-def plain(title: str, key: str, form: Callable[[Any], str] = str, text: bool = False) -> Column:
+def plain(title: str, key: str, form: Callable[[Any], str] = str, **flags: bool) -> Column:
     """Returns a column that shows one value of the row; None as a dash."""
-    return Column(title, lambda row: NONE if row.get(key) is None else form(row[key]), (key,), text)
+    return Column(title, lambda row: NONE if row.get(key) is None else form(row[key]), (key,), **flags)
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,11 @@ class Table:
     def rich(self) -> RichTable:
         """Returns it for the terminal."""
         table = RichTable(title=self.title, caption="\n".join(self.notes) or None, caption_justify="left")
-        for column in self.columns:
+        shown = [column for column in self.columns if not column.files_only]
+        for column in shown:
             table.add_column(column.title, justify="left" if column.text else "right")
-        for row in self._cells():
-            table.add_row(*row)
+        for row in self.rows:
+            table.add_row(*(column.show(row) for column in shown))
         return table
 
     def write(self, path: Path) -> list[Path]:
