@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import json
 import time
@@ -17,6 +18,9 @@ OPEN_PATHS = ("/healthz", "/readyz")
 
 BODY_SECONDS = 30.0
 """Time a client has to send a body."""
+
+DISCARD_SECONDS = 2.0
+"""Time in which the rest of a refused body is still taken in."""
 
 _CLIENTS = 4096
 
@@ -59,6 +63,7 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         body = None if length.isdigit() and int(length) > self._body else await self._read(receive)
         if body is None:
+            await self._discard(receive)
             return await self._refuse(send, 413, f"a request has at most {self._body} bytes, or 30 s to come")
 
         async def once() -> dict[str, Any]:
@@ -102,11 +107,22 @@ class Guard:
         except TimeoutError:
             return None
 
+    async def _discard(self, receive: Any) -> None:
+        """Takes in the rest, within bounds: closing on bytes unread resets the connection, answer and all."""
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while size < 4 * self._body:
+                    message = await receive()
+                    if not message.get("more_body"):
+                        return
+                    size += len(message["body"])
+
     async def _refuse(self, send: Any, status: int, why: str) -> None:
         self._metrics.refused.labels(str(status)).inc()
         body = json.dumps({"detail": why}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        # What is left of the body is not read, so the connection cannot be used again.
+        # What may be left of the body is not read, so the connection cannot be used again.
         headers += [(b"connection", b"close")] if status == 413 else []
         headers += [(b"retry-after", b"1")] if status == 429 else []
         headers += [(b"www-authenticate", b"Bearer")] if status == 401 else []
