@@ -23,10 +23,10 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from bench.engine import _resident
-from envs.base import Observation
+from envs.base import fill
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.env import WebshopEnv
-from envs.webshop.generate import NOUN_SOURCE, generate_products
+from envs.webshop.generate import NOUN_SOURCE, generate_products, generated_catalogue
 from envs.webshop.goals import Goal
 from envs.webshop.shop import open_shop
 from envs.webshop.store import write_store
@@ -68,8 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _one_shop(folder: Path, n: int, seed: int) -> None:
     """Prints steps a second, milliseconds a search and megabytes of sessions in a shop of `n` products."""
-    products = generate_products(n, seed=seed)
-    shop = open_shop(Catalogue.from_products(products, noun_source=NOUN_SOURCE), seed=seed)
+    shop = open_shop(generated_catalogue(n, seed=seed), seed=seed)
     write_store(folder, shop.catalogue.products(), noun_source=NOUN_SOURCE)
     env = WebshopEnv(shop, max_steps=STEPS)
     rng = random.Random(seed)
@@ -89,15 +88,10 @@ def _walk(env: WebshopEnv, goal: Goal, rng: random.Random) -> tuple[int, float]:
     observation, steps, done = env.reset(goal), 0, False
     began = time.process_time()
     while not done:
-        outcome = env.step(_choose(observation, env.instruction, rng))
+        outcome = env.step(fill(rng.choice(observation.admissible), env.instruction))
         observation, done = outcome.observation, outcome.done
         steps += 1
     return steps, time.process_time() - began
-
-
-def _choose(observation: Observation, instruction: str, rng: random.Random) -> str:
-    clicks = [action for action in observation.admissible if action.startswith("click[")]
-    return rng.choice(clicks) if clicks else f"search[{instruction}]"
 
 
 def _search_seconds(catalogue: Catalogue, queries: Sequence[str]) -> list[float]:
@@ -125,7 +119,7 @@ def _session_megabytes(folder: Path, seed: int) -> tuple[float, float]:
     for env, goal in zip(envs, shop.goals, strict=False):
         observation = env.reset(goal)
         for _ in range(STEPS // 2):
-            outcome = env.step(_choose(observation, env.instruction, rng))
+            outcome = env.step(fill(rng.choice(observation.admissible), env.instruction))
             if outcome.done:
                 break
             observation = outcome.observation

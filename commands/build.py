@@ -151,7 +151,10 @@ def _local_folder(name: str) -> str:
         if path.is_dir():
             return str(path)
     if name.startswith(("agent/assets/", "runs/", ".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(f"model.path={name}: no such folder. `make warmstart` makes the embedded policy.")
+        raise ConfigError(
+            f"model.path={name}: no such folder. `make warmstart` makes ALFWorld's embedded policy, with "
+            'ARGS="--experiment webshop_cpu" the shop\'s.'
+        )
     return name
 
 

@@ -14,6 +14,7 @@ from configs.schema import EnvConfig
 from envs.base import Env
 from envs.pool import EnvPool, LocalPool
 from envs.pool_process import ProcessPool
+from envs.webshop.store import MANIFEST
 
 if TYPE_CHECKING:
     from envs.server.description import Description
@@ -73,7 +74,7 @@ def description(env: EnvConfig) -> Description:
     if env.data == GENERATED:
         return describe("webshop", options | env.webshop.model_dump() | {"difficulty": env.difficulty})
     # The manifest holds checksums of the ids and of the whole search index.
-    manifest = hashlib.blake2b((Path(env.data) / "manifest.json").read_bytes(), digest_size=12)
+    manifest = hashlib.blake2b((Path(env.data) / MANIFEST).read_bytes(), digest_size=12)
     return describe("webshop", options | env.webshop.model_dump(), manifest.hexdigest())
 
 

@@ -106,7 +106,9 @@ def data_alfworld(
 )
 def data_webshop(
     generate: Annotated[bool, typer.Option("--generate", help="Make a shop of --n products.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")] = Path("data/webshop"),
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist, or be empty.")] = Path(
+        "data/webshop"
+    ),
     n: Annotated[int, typer.Option("--n", min=1, help="Number of products to make.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same shop.")] = 0,
     products: Annotated[

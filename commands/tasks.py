@@ -13,7 +13,7 @@ from envs.alfworld import OFFICIAL_COUNTS, AlfworldEnv, Game, load_games
 from envs.alfworld.generate import generate_games
 from envs.base import Env, Task
 from envs.webshop import Catalogue, Shop, WebshopEnv, open_shop
-from envs.webshop.generate import NOUN_SOURCE, generate_products
+from envs.webshop.generate import generated_catalogue
 from envs.webshop.goals import Goal
 from envs.webshop.splits import SPLITS
 
@@ -111,8 +111,7 @@ def catalogue(data: str, products: int, seed: int, difficulty: float) -> Catalog
         ShopError: The folder is no store.
     """
     if data == GENERATED:
-        made = generate_products(products, seed=seed, difficulty=difficulty)
-        return Catalogue.from_products(made, noun_source=NOUN_SOURCE)
+        return generated_catalogue(products, seed=seed, difficulty=difficulty)
     return Catalogue.open(Path(data))
 
 

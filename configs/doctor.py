@@ -139,8 +139,15 @@ def torch_build() -> Iterator[Finding]:
         )
 
 
+EMBEDDED = {
+    "alfworld-tiny": "make warmstart",
+    "webshop-tiny": 'make warmstart ARGS="--experiment webshop_cpu"',
+}
+"""The shipped policies, and what makes them again."""
+
+
 def game_data() -> Iterator[Finding]:
-    """The packaged domain and grammar, the shipped policy, and downloaded games."""
+    """The packaged domain and grammar, the shipped policies, and downloaded games."""
     try:
         files = importlib.metadata.distribution("alfworld").files or []
         found = {path.name for path in files}
@@ -148,8 +155,9 @@ def game_data() -> Iterator[Finding]:
     except importlib.metadata.PackageNotFoundError:
         ok = False
     yield Finding(ok, "domain and grammar", "from the alfworld wheel" if ok else "not found", "make setup")
-    policy = ROOT / "agent" / "assets" / "alfworld-tiny" / "model.safetensors"
-    yield Finding(policy.is_file(), "embedded policy", str(policy.parent.relative_to(ROOT)), "make warmstart")
+    for name, remedy in EMBEDDED.items():
+        folder = Path("agent") / "assets" / name
+        yield Finding((ROOT / folder / "model.safetensors").is_file(), "embedded policy", str(folder), remedy)
     folder = Path(os.environ.get("ALFWORLD_DATA", Path.home() / ".cache" / "alfworld")) / "json_2.1.1"
     if not folder.is_dir():
         yield Finding(

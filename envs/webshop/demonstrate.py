@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from configs.seeds import derive
 from envs.base import Observation
 from envs.demonstration import Walk, record
-from envs.webshop.catalogue import Catalogue
 from envs.webshop.env import WebshopEnv
 from envs.webshop.expert import SearchExpert
-from envs.webshop.generate import NOUN_SOURCE, generate_products
+from envs.webshop.generate import generated_catalogue
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
-from envs.webshop.reading import parse_wish, read_page
+from envs.webshop.reading import parse_wish
 from envs.webshop.shop import Ids, Shop, open_shop
 
 
@@ -58,12 +57,12 @@ def demonstrate(
 
 def _mistake(rng: random.Random, instruction: str, observation: Observation) -> tuple[str, str]:
     """Draws a thought and an action of the buyer's form that the situation does not call for."""
-    clicks = [action for action in observation.admissible if action.startswith("click[")]
-    clicks = [action for action in clicks if action != f"click[{BUY.lower()}]"]
+    buy = f"click[{BUY.lower()}]"
+    clicks = [action for action in observation.admissible if action.startswith("click[") and action != buy]
     words = parse_wish(instruction).words or ("shop",)
     draw = rng.random()
-    if not clicks or (draw < 0.2 and read_page(observation).place == "start"):
-        query = " ".join(rng.sample(words, 1))
+    if not clicks:  # the start page
+        query = rng.choice(words)
         return f"find {query}", f"search[{query}]"
     if draw < 0.5:
         word = rng.choice(words)
@@ -103,8 +102,7 @@ class WebshopLessons:
         rng = random.Random(derive(seed, "warmstart", "shard", shard))
         own = derive(seed, "warmstart", "shop", shard)
         difficulty, results = round(rng.uniform(*self.difficulty), 3), rng.randint(*self.results_a_page)
-        products = generate_products(self.products, seed=own, difficulty=difficulty)
-        catalogue = Catalogue.from_products(products, noun_source=NOUN_SOURCE)
+        catalogue = generated_catalogue(self.products, seed=own, difficulty=difficulty)
         shop = open_shop(catalogue, seed=own, results_a_page=results, ids=self.ids)
         for goal in rng.sample(shop.goals, min(self.walks, len(shop.goals))):
             walk = demonstrate(

@@ -110,19 +110,21 @@ class SearchExpert:
         """
         if self._wish is None:
             raise RuntimeError("SearchExpert.act before reset")
-        self.observe(self._action, observation)
         view = read_page(observation)
+        self._take_in(self._action, view)
         decide = {"start": self._at_start, "results": self._at_results, "item": self._at_item}
         self.thought, self._action = decide.get(view.place, self._at_sub)(view)
         return self._action
 
     def observe(self, action: str, observation: Observation) -> None:
         """Takes in a step that someone else chose (`act` does it for its own)."""
+        self._take_in(action, read_page(observation))
+
+    def _take_in(self, action: str, view: View) -> None:
         own, self._action = action == self._action, ""
         if not action:
             return
         self._left -= 1
-        view = read_page(observation)
         name = action[6:-1] if action.startswith("click[") else ""
         if action.startswith("search["):
             self._astray = not own

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envs.webshop.catalogue import Catalogue
 from envs.webshop.product import NO_PRICE_TEXT, HumanInstruction, Product
 
 NOUN_SOURCE = "webshop generator 1"
@@ -54,6 +55,12 @@ def generate_products(n: int, *, seed: int, difficulty: float = 1.0) -> Iterator
     start, factor = ids.randrange(_IDS), 10 * ids.randrange(_IDS // 10) + ids.choice((1, 3, 7, 9))
     for i in range(n):
         yield _product(_id(start + i * factor), random.Random(f"webshop product {seed} {i}"), difficulty)
+
+
+def generated_catalogue(n: int, *, seed: int, difficulty: float = 1.0) -> Catalogue:
+    """Returns a generated shop's products in memory; see `generate_products`."""
+    products = generate_products(n, seed=seed, difficulty=difficulty)
+    return Catalogue.from_products(products, noun_source=NOUN_SOURCE)
 
 
 def _id(number: int) -> str:

@@ -142,19 +142,17 @@ def read_page(observation: Observation) -> View:
     return View("sub", text=" ".join(body[1:]))
 
 
-def _offers(parts: Iterable[str], asins: set[str]) -> list[Offer]:
+def _offers(parts: Iterable[str], names: set[str]) -> list[Offer]:
     rows: list[list[str]] = []
     for part in parts:
-        if part.lower() in asins:
+        if part.lower() in names:
             rows.append([part])
         elif rows:
             rows[-1].append(part)
     offers = []
-    for asin, *rest in rows:
-        prices = [float(number) for number in _DOLLARS.findall(rest[-1])] if rest else []
-        offers.append(
-            Offer(asin, rest[0] if len(rest) > 1 else "", *(prices or [0.0])[:1], (prices or [0.0])[-1])
-        )
+    for name, *rest in rows:
+        prices = [float(number) for number in _DOLLARS.findall(rest[-1] if rest else "")] or [0.0]
+        offers.append(Offer(name, rest[0] if len(rest) > 1 else "", prices[0], prices[-1]))
     return offers
 
 

@@ -32,6 +32,7 @@ from envs.webshop.store import Store, write_store
 from tests.envs.webshop.small_shop import PRODUCTS, product, small_catalogue, small_shop
 
 GENERATED = list(generate_products(60, seed=4))
+HELD = Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE)
 ODD = [
     product("A1", "No combination", options={"size": ()}, instruction="x", instruction_attributes=("y",)),
     product("A2", "Dear", prices=(990.0, 5000.0), instruction="Find me z", instruction_attributes=("y",)),
@@ -94,7 +95,7 @@ def test_goals_are_those_made_all_at_once(products, kind):
 )
 def test_seeds_decide_the_same_for_ever(kind, sizes, digest):
     """Recorded when all goals were made at once. If this has to change, raise `draws.VERSION`."""
-    shop = open_shop(Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE), kind=kind, seed=7)
+    shop = open_shop(HELD, kind=kind, seed=7)
     told = "".join(map(repr, shop.goals)) + repr(sorted(shop.drawn.items()))
     assert [len(shop.of_split(split)) for split in SPLITS] == sizes
     assert hashlib.sha256(told.encode()).hexdigest()[:32] == digest
@@ -150,7 +151,7 @@ def copy(written, tmp_path):
     return shutil.copytree(written, tmp_path / "shop")
 
 
-MEMORY = open_shop(Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE))
+MEMORY = open_shop(HELD)
 
 
 def equal(shop):
@@ -181,7 +182,7 @@ def test_other_seeds_and_kinds_are_kept_apart(copy):
     catalogue = Catalogue.open(copy)
     for options in ({}, {"kind": "human"}, {"seed": 1}, {"order": 1}) * 2:
         shop = open_shop(catalogue, **options)
-        held = open_shop(Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE), **options)
+        held = open_shop(HELD, **options)
         assert (shop.goals, shop.drawn) == (held.goals, held.drawn)
     assert kept(copy) == sorted(
         [KEPT, "goals-1-human-0-233", "goals-1-synthetic-1-233", "goals-1-synthetic-0-1"]
@@ -266,7 +267,7 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_works(written):
 
 
 def test_a_shop_can_be_sent_to_a_process(copy):
-    for catalogue in (Catalogue.open(copy), Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE)):
+    for catalogue in (Catalogue.open(copy), HELD):
         shop = open_shop(catalogue)
         sent = pickle.loads(pickle.dumps(shop))
         assert equal(sent) and sent.catalogue.folder == catalogue.folder
