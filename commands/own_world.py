@@ -15,13 +15,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.schema import EnvConfig
 from configs.text import ConfigError, suggest
 from envs.base import Env, EnvError, Task
-from envs.server.description import Description
-from envs.server.wire import PROTOCOL
+
+if TYPE_CHECKING:
+    from envs.server.description import Description
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,11 +46,7 @@ class OwnWorld:
 
     def tasks(self, split: str, n: int | None = None) -> Sequence[Task]:
         """See `World.tasks`."""
-        if split not in self.splits:
-            hint = suggest(split, self.splits)
-            raise ConfigError(
-                f"{self._name}: there is no split {split!r}{hint} There are: {', '.join(self.splits)}"
-            )
+        check_split(split, self.splits, self._name)
         found = self._world.tasks(split, n)
         if not found:
             raise EnvError(f"{self._name}: the split {split!r} has no tasks.")
@@ -74,6 +71,13 @@ class OwnWorld:
                 f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env."
             )
         return env
+
+
+def check_split(split: str, known: Sequence[str], what: str) -> None:
+    """Raises a ConfigError if there is no such split."""
+    if split not in known:
+        hint = suggest(split, known)
+        raise ConfigError(f"{what}: there is no split {split!r}{hint} There are: {', '.join(known)}")
 
 
 def find_class(name: str) -> type:
@@ -104,14 +108,16 @@ def find_class(name: str) -> type:
 
 
 def describe_own(env: EnvConfig) -> Description:
-    """Says what is played, for a client and a server to compare: all options, and the source of the world."""
+    """Says what is played, for a client and a server to compare: the options, and the source of the world."""
+    from envs.server.description import describe
+
     options = {
         key: json.dumps(getattr(env, key), sort_keys=True)
         for key in ("max_steps", "anchor", "data_seed", "difficulty", "options")
     }
     cls = find_class(env.name)
     digest = hashlib.blake2b(_source(sys.modules[cls.__module__]), digest_size=12).hexdigest()
-    return Description(protocol=PROTOCOL, name=cls.__name__, options=options, data="", code=digest)
+    return describe(cls.__name__, options, code=digest)
 
 
 def _load_file(place: str) -> ModuleType:

@@ -29,7 +29,7 @@ def open_pool(env: EnvConfig, world: World) -> EnvPool:
     """
     if env.urls:
         from envs.pool_remote import RemotePool
-        from envs.server.serve import read_token
+        from envs.server.secret import read_token
 
         return RemotePool(
             env.urls,

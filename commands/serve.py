@@ -12,7 +12,8 @@ from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.pool import LocalPool
 from envs.server.app import Limits
-from envs.server.serve import Address, read_token, serve
+from envs.server.secret import read_token
+from envs.server.serve import Address, serve
 
 
 def run(

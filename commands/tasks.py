@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from commands.own_world import OwnWorld
+from commands.own_world import OwnWorld, check_split
 from configs.schema import EnvConfig
-from configs.text import ConfigError, suggest
 from envs.alfworld import OFFICIAL_COUNTS, AlfworldEnv, Game, load_games
 from envs.alfworld.generate import generate_games
 from envs.base import Env, Task
@@ -55,7 +54,7 @@ class Alfworld:
         env = self._env
         if env.data != GENERATED:
             return load_games(env.data, split, skip_corrupt=env.skip_corrupt, limit=n)
-        _check_split(split, tuple(OFFICIAL_COUNTS), "generated games")
+        check_split(split, tuple(OFFICIAL_COUNTS), "generated games")
         return generate_games(
             split, n or OFFICIAL_COUNTS[split], seed=env.data_seed, difficulty=env.difficulty
         )
@@ -83,7 +82,7 @@ class Webshop:
 
     def tasks(self, split: str, n: int | None = None) -> Sequence[Goal]:
         """See `World.tasks`."""
-        _check_split(split, SPLITS, "a shop")
+        check_split(split, SPLITS, "a shop")
         return self.shop.of_split(split)[:n]
 
     def make_env(self) -> WebshopEnv:
@@ -113,9 +112,3 @@ def catalogue(data: str, products: int, seed: int, difficulty: float) -> Catalog
     if data == GENERATED:
         return generated_catalogue(products, seed=seed, difficulty=difficulty)
     return Catalogue.open(Path(data))
-
-
-def _check_split(split: str, known: Sequence[str], what: str) -> None:
-    if split not in known:
-        hint = suggest(split, known)
-        raise ConfigError(f"{what}: there is no split {split!r}{hint} There are: {', '.join(known)}")

@@ -12,13 +12,13 @@ from multiprocessing.connection import Connection, wait
 from envs.base import Env, EnvError
 from envs.pool_recover import Play, RecoveringPool
 from envs.pool_router import Router
-from envs.pool_types import Failure, Reply
+from envs.pool_types import Failure
 from envs.pool_worker import Answer, Request, work
 
 # Not fork: a copy of a process that has threads (torch's, a server's) may hang at its first lock. A fork of a
-# helper that has none and has imported all that is needed takes milliseconds; a new interpreter takes longer.
+# helper that has none and has imported what is needed takes milliseconds; a new interpreter takes longer.
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["__main__", "envs.pool_worker", "envs.alfworld", "envs.webshop"])
+_PRELOADED = ("envs.pool_worker", "envs.alfworld", "envs.webshop")
 
 TRIES = 3
 """Times that a request may take its worker with it, and that a worker may die before it has begun."""
@@ -81,15 +81,17 @@ class ProcessPool(RecoveringPool):
                 f"ProcessPool: workers must be at least 1 and timeout positive, got {workers}, {timeout}."
             )
         self._make_env, self._timeout = make_env, timeout
+        # The helper starts with the first pool; a maker of a later pool is imported by each worker.
+        maker = getattr(make_env, "__module__", None)
+        _context.set_forkserver_preload([*_PRELOADED, *([maker] if maker else [])])
         self._router: Router[int] = Router()
         self._wakeup, self._waker = _context.Pipe(duplex=False)
         self._workers = [_Worker(i) for i in range(number)]
-        self.restarts = 0
         try:
             for worker in self._workers:
                 self._start(worker)
             while not all(worker.began for worker in self._workers):
-                self._listen(None)
+                self._turn(None)
         except BaseException:
             self.close()
             raise
@@ -144,21 +146,11 @@ class ProcessPool(RecoveringPool):
             checks=checks,
         )
 
-    def _ready(self, timeout: float | None) -> list[Reply]:
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._replies and self._waiting():
-            left = None if until is None else until - time.monotonic()
-            self._listen(left)
-            if self._woken or (until is not None and time.monotonic() >= until):
-                break
-        self._woken = False
-        return self._take_replies()
-
     def wake(self) -> None:
         """See `EnvPool.wake`."""
         self._waker.send_bytes(b"!")
 
-    def _listen(self, timeout: float | None) -> None:
+    def _turn(self, timeout: float | None) -> None:
         """Sends what has gathered and takes what arrives until `timeout`, or until a worker hangs."""
         for worker in self._workers:
             if worker.sent is None and worker.outbox:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -106,10 +108,17 @@ class RecoveringPool(EnvPool):
         if play.trace.outstanding:
             self._replies[play.key] = Reply(play.key, play.trace.index, None, failure=failure)
 
-    def _take_replies(self) -> list[Reply]:
+    def _ready(self, timeout: float | None) -> list[Reply]:
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._replies and self.outstanding:
+            self._turn(None if until is None else max(0.0, until - time.monotonic()))
+            if self._woken or (until is not None and time.monotonic() >= until):
+                break
+        self._woken = False
         replies = list(self._replies.values())
         self._replies.clear()
         return replies
 
-    def _waiting(self) -> bool:
-        return any(trace.outstanding for trace in self._traces.values())
+    @abstractmethod
+    def _turn(self, timeout: float | None) -> None:
+        """Sends what has gathered and takes what arrives, for at most `timeout` seconds (None: for ever)."""

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from queue import Empty, Queue
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -14,8 +15,9 @@ from envs.base import EnvError
 from envs.pool_line import Entry, Line, Result
 from envs.pool_recover import Play, RecoveringPool
 from envs.pool_router import Router
-from envs.pool_types import Failure, Reply
+from envs.pool_types import Failure, Reason
 from envs.server.description import Description, Hello
+from envs.server.secret import TOKEN_VARIABLE
 from envs.server.tasks import content, task_digest
 from envs.server.wire import Fork, Opening, Played, Stepping, TaskName, answers
 
@@ -149,22 +151,13 @@ class RemotePool(RecoveringPool):
         self._renumber(play)
         self._place(play)
 
-    def _ready(self, timeout: float | None) -> list[Reply]:
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._replies and self._waiting():
-            left = 0.5 if until is None else min(0.5, until - time.monotonic())
-            self._turn(max(0.0, left))
-            if self._woken or (until is not None and time.monotonic() >= until):
-                break
-        self._woken = False
-        return self._take_replies()
-
     def wake(self) -> None:
         """See `EnvPool.wake`."""
         self._results.put(None)
 
-    def _turn(self, timeout: float) -> None:
+    def _turn(self, timeout: float | None) -> None:
         """Makes the calls that can be made, and takes results until there is none, or `timeout` is over."""
+        timeout = 0.5 if timeout is None else min(0.5, timeout)  # servers that are down are asked again
         now = time.monotonic()
         for line in self._lines:
             if not line.busy and not line.refused and now >= line.retry_at:
@@ -238,7 +231,7 @@ class RemotePool(RecoveringPool):
                 self._fail(entry.play, Failure("refused", message))
         elif status in (401, 403):
             self._refuse(
-                result, "does not take the token: set SIBLING_ENV_TOKEN to the one it was started with"
+                result, f"does not take the token: set {TOKEN_VARIABLE} to the one it was started with"
             )
         else:
             self._refuse(result, f"answers {result.call.path} with status {status}: {_detail(result)}")
@@ -277,7 +270,7 @@ class RemotePool(RecoveringPool):
             self._arrived(
                 entry.serial, played.position, observation, played.outcome, played.instruction, checks
             )
-        elif trouble.reason in ("error", "lost", "timeout", "diverged", "refused"):
+        elif trouble.reason in get_args(Reason):
             self._fail(play, Failure(trouble.reason, trouble.message))  # type: ignore[arg-type]
         elif trouble.reason == "unknown_task":
             self._upload(line, entry)

@@ -21,10 +21,10 @@ class Description(Wire):
 
     Attributes:
         protocol: Of the wire.
-        name: Package under envs/.
+        name: Package under envs/, or the class of a world of the user's own.
         options: All options that change what it does.
         data: Digest of what tasks refer to (a catalogue); "" where tasks bring everything themselves.
-        code: Digest of the environment's source files.
+        code: Digest of the environment's source files; of an own world, of its module or package.
     """
 
     protocol: int
@@ -67,9 +67,12 @@ class Hello(Wire):
     body: int
 
 
-def describe(name: str, options: Mapping[str, Option], data: str = "") -> Description:
-    """Describes an environment of this installation."""
-    return Description(protocol=PROTOCOL, name=name, options=dict(options), data=data, code=code_digest(name))
+def describe(
+    name: str, options: Mapping[str, Option], data: str = "", code: str | None = None
+) -> Description:
+    """Describes an environment of this installation; without `code`, a package under envs/."""
+    code = code or code_digest(name)
+    return Description(protocol=PROTOCOL, name=name, options=dict(options), data=data, code=code)
 
 
 def code_digest(name: str) -> str:

@@ -64,7 +64,9 @@ class Guard:
         body = None if length.isdigit() and int(length) > self._body else await self._read(receive)
         if body is None:
             await self._discard(receive)
-            return await self._refuse(send, 413, f"a request has at most {self._body} bytes, or 30 s to come")
+            return await self._refuse(
+                send, 413, f"a request has at most {self._body} bytes, or {BODY_SECONDS:g} s to come"
+            )
 
         async def once() -> dict[str, Any]:
             nonlocal body

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import signal
 import time
 from dataclasses import dataclass
@@ -19,10 +18,8 @@ from envs.server.app import Limits, make_app
 from envs.server.description import Description
 from envs.server.desk import Desk
 from envs.server.metrics import Metrics
+from envs.server.secret import TOKEN_VARIABLE
 from envs.server.tasks import TaskBook
-
-TOKEN_VARIABLE = "SIBLING_ENV_TOKEN"
-_SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True)
@@ -109,31 +106,6 @@ def serve(
     server.run(sockets=[listener])
     if server.failed:
         raise EnvError("the environment workers failed; see the messages above.")
-
-
-def read_token(file: Path | None) -> str | None:
-    """Returns the token of a file, or of the variable SIBLING_ENV_TOKEN; None if there is neither.
-
-    Raises:
-        EnvError: the file cannot be read, or the token is too short to be a secret.
-    """
-    if file is None:
-        token = os.environ.get(TOKEN_VARIABLE)
-        where = f"the variable {TOKEN_VARIABLE}"
-    else:
-        where = str(file)
-        try:
-            token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise EnvError(f"the token file {where!r} cannot be read: {error}") from error
-    if token is None:
-        return None
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise EnvError(
-            f"the token in {where} has to be at least {_SHORTEST_TOKEN} printable ASCII characters without "
-            "spaces: `openssl rand -hex 32` makes one."
-        )
-    return token
 
 
 def _is_loopback(host: str) -> bool:

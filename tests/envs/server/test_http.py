@@ -16,7 +16,8 @@ import pytest
 from envs.alfworld import AlfworldEnv
 from envs.base import EnvError
 from envs.server.app import Limits
-from envs.server.serve import Address, read_token, serve
+from envs.server.secret import read_token
+from envs.server.serve import Address, serve
 from envs.server.tasks import ListedTasks, UploadedGames, content, task_digest
 from envs.server.wire import HEADER
 from tests.envs.server.started import ENVIRONMENT, ROOT, started

@@ -1,0 +1,36 @@
+"""The token of environment servers, on both sides."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from envs.base import EnvError
+
+TOKEN_VARIABLE = "SIBLING_ENV_TOKEN"
+_SHORTEST = 16
+
+
+def read_token(file: Path | None) -> str | None:
+    """Returns the token of a file, or of the variable SIBLING_ENV_TOKEN; None if there is neither.
+
+    Raises:
+        EnvError: the file cannot be read, or the token is too short to be a secret.
+    """
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        where = f"the variable {TOKEN_VARIABLE}"
+    else:
+        where = str(file)
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise EnvError(f"the token file {where!r} cannot be read: {error}") from error
+    if token is None:
+        return None
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise EnvError(
+            f"the token in {where} has to be at least {_SHORTEST} printable ASCII characters without "
+            "spaces: `openssl rand -hex 32` makes one."
+        )
+    return token
