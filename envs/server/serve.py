@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import signal
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,9 @@ def serve(
     except SystemExit:
         pool.close()
         raise EnvError(f"cannot listen on {address.host}:{address.port}: is it taken?") from None
+    # Connections inherit it. asyncio leaves it out for a socket made without naming TCP, as uvicorn's is, and
+    # then every reply waits some 40 ms for the client's delayed acknowledgement of its headers.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.listen(config.backlog)  # from now on, who connects waits instead of being turned away
     scheme = "http" if address.certificate is None else "https"
     host, port = listener.getsockname()[:2]
