@@ -105,6 +105,11 @@ class KVSlots:
                 tensors[i] = torch.zeros(shape, dtype=old.dtype, device=old.device)
                 tensors[i][:old_slots, :, :old_length] = old
 
+    def free(self) -> None:
+        """Gives all memory back; what was cached is gone."""
+        for tensors in (self.keys_SJCD, self.values_SJCD):
+            tensors[:] = [old.new_zeros((0, old.shape[1], 0, old.shape[3])) for old in tensors]
+
     def copy(self, source: int, targets: Sequence[int], length: int) -> None:
         """Copies the first `length` tokens of slot `source` to the slots `targets`."""
         for tensor in (*self.keys_SJCD, *self.values_SJCD):

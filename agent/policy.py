@@ -43,5 +43,9 @@ class Policy(Protocol):
     def release(self, key: int) -> None:
         """Forgets the conversation `key`, a response in flight included; unknown keys are fine."""
 
+    def sleep(self) -> None:
+        """Gives accelerator memory back to the learner until the next `load_weights`, which must come before
+        anything is asked for; nothing may be in flight."""
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the learner's weights and drops every cached state computed with older ones."""

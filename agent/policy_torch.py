@@ -88,6 +88,14 @@ class TorchPolicy:
             del self._seated[row.slot]
         self._drop(row)
 
+    def sleep(self) -> None:
+        """See `Policy.sleep`: on an accelerator, drops keys and values with their memory."""
+        self._check_idle("sleep")
+        if self._model.device.type != "cpu":
+            for row in self._rows.values():
+                self._drop(row)
+            self._cache.free()
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`.
 

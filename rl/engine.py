@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from agent.ranks import Ranks
+
 
 @dataclass(frozen=True, slots=True)
 class OptimOptions:
@@ -68,8 +70,11 @@ class Engine(Protocol):
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """Combines each value over the ranks; every rank gets the result."""
 
+    def channel(self) -> Ranks:
+        """Opens another channel between the ranks; one a thread. Every rank must do so at the same point."""
+
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Full weights under the names of the Hugging Face model."""
+        """Full weights under the names of the Hugging Face model, adapters merged; all ranks take part."""
 
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Replaces the weights, names as in `named_weights`."""

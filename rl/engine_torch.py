@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from agent.ranks import Alone
 from rl.engine import NonFiniteError, OptimOptions
 from rl.forward import ResponseModel
 
@@ -66,6 +67,10 @@ class TorchEngine:
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """See `Engine.reduce`."""
         return list(values)
+
+    def channel(self) -> Alone:
+        """See `Engine.channel`."""
+        return Alone()
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See `Engine.named_weights`; tied weights come once."""
