@@ -70,6 +70,11 @@ METRICS: dict[str, tuple[str, str]] = {
         "mean |logp_sampled − logp_now| at the first optimiser step: sampler against learner",
     ),
     "train/mismatch_ratio_max": ("ratio", "largest ratio, either way, between the two there (1: they agree)"),
+    "sync/logp_gap": (
+        "nats",
+        "largest |log-probability difference| between policy and learner on a fixed probe, after the weights "
+        "were handed over (not measured with generator.backend=torch, which copies tensors into its own model)",
+    ),
     "train/grad_norm": ("norm", "global gradient norm before clipping, mean over optimiser steps"),
     "train/lr": ("1/step", "learning rate"),
     "train/optimizer_steps": ("steps", "optimiser steps taken"),
