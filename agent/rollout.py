@@ -89,12 +89,12 @@ class Rollout:
         policy: Generates the responses; its window must hold the prompts'.
         sampling: How tokens are drawn.
         environments: Plays the actions.
-        tasks: Group `group_offset + i` plays `tasks[i]`.
+        tasks: Group `numbers[i]` plays `tasks[i]`.
         group_size: Trajectories a task; they share the task and its initial state.
         prompts: Turns observations into tokens, and leaves room for a response.
         max_parallel: Trajectories in flight at once. Results do not depend on it (up to float batching).
         seed: Everything random derives from it and from (group, index, t).
-        group_offset: Number of the first group.
+        numbers: Of the groups, ascending; None: from 0.
         names: One a task, that its seeds derive from instead of the group's number; so what a task is
             played like does not depend on which others are played.
         options: How it is run.
@@ -120,7 +120,7 @@ class Rollout:
         prompts: PromptBuilder,
         max_parallel: int,
         seed: int,
-        group_offset: int = 0,
+        numbers: Sequence[int] | None = None,
         names: Sequence[str] | None = None,
         options: RolloutOptions | None = None,
         steering: Steering | None = None,
@@ -144,7 +144,7 @@ class Rollout:
             tasks,
             group_size,
             seed=seed,
-            offset=group_offset,
+            numbers=numbers,
             names=names,
             on_failure=self._options.on_failure,
             on_group=on_group,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ class Roster:
         tasks: One a group.
         group_size: Members of a group.
         seed: Everything random derives from it and from (name, index).
-        offset: Number of the first group.
+        numbers: Of the groups, one a task, ascending; None: from 0.
         names: One a task, in place of the group's number in its seeds.
         on_failure: See above.
         on_group: See `OnGroup`; what it makes superfluous is abandoned, and left out even where it has ended
@@ -101,15 +102,16 @@ class Roster:
         group_size: int,
         *,
         seed: int,
-        offset: int = 0,
+        numbers: Sequence[int] | None = None,
         names: Sequence[str] | None = None,
         on_failure: OnFailure = "stop",
         on_group: OnGroup | None = None,
     ) -> None:
         self.tally = Tally()
         self.done = 0
-        self._tasks, self._size, self._seed, self._offset = tasks, group_size, seed, offset
-        self._names = names or [offset + g for g in range(len(tasks))]
+        self._tasks, self._size, self._seed = tasks, group_size, seed
+        self._numbers = range(len(tasks)) if numbers is None else numbers
+        self._names = names or self._numbers
         self._on_failure, self._on_group = on_failure, on_group
         self._groups = [_Members() for _ in tasks]
         self._waiting = deque(Seat(g, k) for g in range(len(tasks)) for k in range(group_size))
@@ -129,7 +131,7 @@ class Roster:
             task_id=task.id,
             family=task.family,
             instruction="",
-            group=self._offset + seat.group,
+            group=self._numbers[seat.group],
             index=seat.index,
             seed=derive(self._seed, "trajectory", name, seat.index, *again),
         )
@@ -159,7 +161,7 @@ class Roster:
         """
         if self._on_failure == "stop":
             raise RolloutError(
-                f"{message} ({reason}; member {seat.index} of group {self._offset + seat.group}). To go on "
+                f"{message} ({reason}; member {seat.index} of group {self._numbers[seat.group]}). To go on "
                 "without it, set rollout.on_failure to drop or reroll"
             )
         group = self._groups[seat.group]
@@ -195,8 +197,8 @@ class Roster:
         if self._on_group is None or number >= self._needed:
             return
         first_idle = self._on_group([group.ended[k] for k in sorted(group.ended)])
-        if first_idle is not None and first_idle - self._offset < self._needed:
-            needed = first_idle - self._offset
+        needed = self._needed if first_idle is None else bisect_left(self._numbers, first_idle)
+        if needed < self._needed:
             for later in range(needed, self._needed):
                 self._clear(later)
                 self._groups[later].closed = True

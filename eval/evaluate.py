@@ -8,7 +8,9 @@ from dataclasses import replace
 
 from agent.policy import Policy, Sampling
 from agent.prompts import PromptBuilder
+from agent.ranks import Alone, Ranks
 from agent.rollout import Environments, Progress, Rollout, RolloutOptions
+from agent.rollout_ranks import play_shared, scaled
 from agent.types import Trajectory
 from configs.seeds import derive
 from envs.base import Task
@@ -26,6 +28,7 @@ def evaluate(
     max_parallel: int,
     options: RolloutOptions | None = None,
     on_progress: Progress | None = None,
+    ranks: Ranks | None = None,
 ) -> EvalResult:
     """Plays every task once and counts.
 
@@ -43,6 +46,7 @@ def evaluate(
         max_parallel: Trajectories in flight.
         options: How the rollout is run; `on_failure` has no say here.
         on_progress: Called now and then with (tasks done, tokens sampled).
+        ranks: Processes that share the playing; every one gets the whole result. None: this one alone.
 
     Raises:
         EvalError: `tasks` is empty or names a task twice, or tasks could not be played to their end: the rest
@@ -50,24 +54,30 @@ def evaluate(
     """
     started = time.perf_counter()
     check_ids([task.id for task in tasks])
-    running = Rollout(
-        policy,
-        sampling,
-        environments,
-        tasks,
-        group_size=1,
-        prompts=prompts,
-        max_parallel=max_parallel,
-        seed=derive(seed, "eval"),
-        names=[task.id for task in tasks],
-        options=replace(options or RolloutOptions(), on_failure="drop"),
-        on_progress=on_progress,
-    )
-    groups = running.play()
-    if running.tally.lost:
-        lost = "\n  ".join(f"{task}: {message}" for task, message in running.tally.lost.items())
+    ranks = ranks or Alone()
+
+    def share(places: Sequence[int]) -> Rollout:
+        mine = [tasks[place] for place in places]
+        return Rollout(
+            policy,
+            sampling,
+            environments,
+            mine,
+            group_size=1,
+            prompts=prompts,
+            max_parallel=max_parallel,
+            seed=derive(seed, "eval"),
+            numbers=places,
+            names=[task.id for task in mine],
+            options=replace(options or RolloutOptions(), on_failure="drop"),
+            on_progress=scaled(on_progress, ranks),
+        )
+
+    groups, tally = play_shared(len(tasks), share, ranks)
+    if tally.lost:
+        lost = "\n  ".join(f"{task}: {message}" for task, message in tally.lost.items())
         raise EvalError(
-            f"{len(running.tally.lost)} of {len(tasks)} tasks could not be played, so there is no result:\n  "
+            f"{len(tally.lost)} of {len(tasks)} tasks could not be played, so there is no result:\n  "
             f"{lost}\nSee to the environments, and evaluate again."
         )
     return EvalResult(

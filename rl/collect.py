@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from agent.policy import Policy, Sampling
 from agent.rollout import Progress, Rollout, RolloutError, Tally
+from agent.rollout_groups import OnGroup
+from agent.rollout_ranks import play_shared, scaled
 from agent.types import Group
 from credit.base import Filter
 from rl.assemble import step_table
@@ -81,28 +83,18 @@ def collect(
     while len(passed) + len(spare) < play.groups:
         missing = play.groups - len(passed) - len(spare)
         count = missing if refill == "missing" or batches >= tries else play.groups
-        running = Rollout(
+        batch, counted = _play(
             policy,
-            Sampling(play.temperature),
-            play.environments,
-            draw(play.tasks, count, position=position + drawn, seed=seed),
-            group_size=play.group_size,
-            prompts=play.prompts,
-            max_parallel=play.max_parallel,
+            play,
+            range(position + drawn, position + drawn + count),
             seed=seed,
-            group_offset=position + drawn,
-            options=play.options,
-            steering=play.steering,
             on_group=_Enough(play, filters, missing) if play.early_stop and refill == "batch" else None,
             on_progress=_continued(on_progress, played),
         )
-        batch = running.play()
         batches, drawn = batches + 1, drawn + count
-        tally.add(running.tally)
+        tally.add(counted)
         if not batch:
-            raise RolloutError(
-                f"none of {count} groups could be played: {'; '.join(running.tally.lost.values())}"
-            )
+            raise RolloutError(f"none of {count} groups could be played: {'; '.join(counted.lost.values())}")
         played += batch
         passing = _passing(batch, filters, play.success_reward)
         passed += [group for group in batch if group[0].group in passing]
@@ -121,8 +113,43 @@ def collect(
     return Collected(chosen, drawn - play.groups, metrics)
 
 
+def _play(
+    policy: Policy,
+    play: Play,
+    numbers: range,
+    *,
+    seed: int,
+    on_group: OnGroup | None,
+    on_progress: Progress | None,
+) -> tuple[list[Group], Tally]:
+    """Plays the groups with these numbers, together with the other ranks."""
+    tasks = draw(play.tasks, len(numbers), position=numbers.start, seed=seed)
+
+    def share(places: Sequence[int]) -> Rollout:
+        return Rollout(
+            policy,
+            Sampling(play.temperature),
+            play.environments,
+            [tasks[place] for place in places],
+            group_size=play.group_size,
+            prompts=play.prompts,
+            max_parallel=play.max_parallel,
+            seed=seed,
+            numbers=[numbers[place] for place in places],
+            options=play.options,
+            steering=play.steering,
+            on_group=on_group,
+            on_progress=scaled(on_progress, play.ranks),
+        )
+
+    return play_shared(len(numbers), share, play.ranks)
+
+
 class _Enough:
-    """Says which groups of a batch are not needed, since `missing` of those before them have passed."""
+    """Says which groups of a batch are not needed, since `missing` of those before them have passed.
+
+    It knows the groups of its own rank, so with several it says so later, never wrongly.
+    """
 
     def __init__(self, play: Play, filters: Sequence[Filter], missing: int) -> None:
         self._filters, self._reward, self._missing = filters, play.success_reward, missing

@@ -51,11 +51,11 @@ def train(
         The state after the last update; its checkpoint is the newest.
     """
     make_update = (
-        Searcher(policy, learner, pipeline, play=play, seed=plan.seed)
+        Searcher(policy, learner, pipeline, play=play, plan=plan)
         if any(isinstance(stage, Branch) for stage in pipeline.steers)
-        else Updater(policy, learner, pipeline, play=play, seed=plan.seed, services=services, probing=probing)
+        else Updater(policy, learner, pipeline, play=play, plan=plan, services=services, probing=probing)
     )
-    sync(learner, policy)
+    sync(learner, policy, plan.contract)
     if state.update == 0 and evaluate:
         metrics, state = _evaluate(evaluate, policy, state, outputs.progress)
         outputs.tracker.log(0, metrics)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
+from agent.ranks import Alone, Ranks
 from agent.rollout import Environments, RolloutOptions
 from agent.steering import Steering
 from envs.base import Task
 from rl.checkpoint import Checkpoints
 from rl.progress import Progress
 from rl.store import TrajectoryStore
+from rl.sync import Contract
 from rl.track import Tracker
 
 Evaluate = Callable[[Policy, int], Mapping[str, float]]
@@ -36,6 +38,7 @@ class Play:
         options: How rollouts are run.
         early_stop: Stop groups that a filter's refill by whole batches has made superfluous.
         steering: The method's hand in the rollout, if it has one.
+        ranks: The processes that share the playing.
     """
 
     environments: Environments
@@ -50,16 +53,23 @@ class Play:
     options: RolloutOptions = field(default_factory=RolloutOptions)
     early_stop: bool = False
     steering: Steering | None = None
+    ranks: Ranks = field(default_factory=Alone)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long a run is, and how often it looks up. 0 = only at the end (evaluations: also before)."""
+    """How long a run is, and how often it looks up. 0 = only at the end (evaluations: also before).
+
+    With `staleness` 1 an update's trajectories are rolled out while the update before trains. `contract` is
+    checked after every transfer of weights.
+    """
 
     updates: int
     seed: int
     eval_every: int = 0
     checkpoint_every: int = 0
+    staleness: int = 0
+    contract: Contract | None = None
 
 
 @dataclass(frozen=True, slots=True)

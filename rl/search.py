@@ -29,7 +29,7 @@ from rl.checkpoint import TrainState
 from rl.continuations import Resumed
 from rl.learner import Learner
 from rl.metrics import rollout_metrics, tally_metrics
-from rl.plan import Play
+from rl.plan import Plan, Play
 from rl.search_tree import Node, Search, Tried
 from rl.sync import sync
 from rl.tasks import draw
@@ -48,7 +48,7 @@ class Searcher:
         learner: Trains.
         pipeline: With the stages `branch` and `sso`.
         play: Tasks, environments and sampling.
-        seed: Of the run.
+        plan: Seed of the run, and what is checked after each transfer of weights.
 
     Raises:
         ValueError: the pipeline has no `sso`, or asks for filters, services or token columns, which a search
@@ -56,10 +56,10 @@ class Searcher:
     """
 
     def __init__(
-        self, policy: Policy, learner: Learner, pipeline: Pipeline, *, play: Play, seed: int
+        self, policy: Policy, learner: Learner, pipeline: Pipeline, *, play: Play, plan: Plan
     ) -> None:
         self.policy, self.learner, self.pipeline = policy, learner, pipeline
-        self.play, self.seed = play, seed
+        self.play, self.seed, self.contract = play, plan.seed, plan.contract
         self.branch = next(stage for stage in pipeline.steers if isinstance(stage, Branch))
         scores = [stage for stage in pipeline.stages if isinstance(stage, SSO)]
         if not scores or pipeline.filters or pipeline.requires or pipeline.token_columns:
@@ -252,9 +252,9 @@ class _Run:
         )
         rows = token_rows(groups, mask_truncated=play.mask_truncated)
         trained = self._s.learner.update(rows, credit.advantage, update=self._update)
-        sync(self._s.learner, self._s.policy)
+        synced = sync(self._s.learner, self._s.policy, self._s.contract)
         self._watchdog.pat()
-        self._reports.append({**credit.metrics, **trained})
+        self._reports.append({**credit.metrics, **trained, **synced})
         steps = [member.step for members in tried if len(members) > 1 for member in members]
         self._steps += steps
         for step, advantage, value in zip(steps, credit.advantage, credit.returns, strict=True):

@@ -3,61 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from agent.policy import Policy, Sampling
 from agent.types import Request
 from rl.assemble import TokenRow
+from rl.forward import score_rows
 from rl.learner import Learner
 
 PROBE_TOKENS = 8
-CONTRACT_TOLERANCE = 1e-3  # nats; float32 sampler and learner agree to 1e-5
 
 
 class SyncError(RuntimeError):
     """The policy does not sample from the learner's weights."""
 
 
-def sync(
-    learner: Learner, policy: Policy, *, probe: Sequence[int] = (), temperature: float = 1.0
-) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What is held against the learner after every transfer of weights: a short response to a fixed prompt.
+
+    Engines exist that accept new weights and go on sampling from old ones, or from a prompt's states computed
+    with old ones, without a word. A fixed prompt of some blocks meets the latter.
+
+    Attributes:
+        probe: Token ids of the prompt.
+        temperature: Of the run.
+        tolerance: Largest |difference| of a log-probability that is let pass (nats). In float32 engines agree
+            to 1e-5; bfloat16 keeps 8 bits, and other kernels round elsewhere.
+    """
+
+    probe: Sequence[int]
+    temperature: float = 1.0
+    tolerance: float = 1e-3
+
+
+def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> dict[str, float]:
     """Hands the learner's weights to the policy, which drops every state computed with older ones.
 
     Args:
-        learner: Source.
+        learner: Source; every rank takes part in gathering its weights.
         policy: Destination; its `version` becomes the learner's.
-        probe: Prompt token ids. If given, the policy samples a short response to it, and its
-            log-probabilities are compared with the learner's: engines exist that accept new weights
-            and go on sampling from old ones without a word.
-        temperature: The run's sampling temperature, for the probe.
+        contract: To be checked afterwards; None: nothing is.
 
     Returns:
-        Largest |difference| of the probe's log-probabilities, None without a probe.
+        `sync/…`, see `rl.metrics.METRICS`; empty without a contract.
 
     Raises:
-        SyncError: the version did not arrive, or the probe differs by more than 1e-3 nats.
+        SyncError: the version did not arrive, or the contract is broken.
     """
     policy.load_weights(learner.named_weights(), learner.version)
     if policy.version != learner.version:
         raise SyncError(f"the policy reports version {policy.version} after taking version {learner.version}")
-    if not len(probe):
-        return None
-    gap = probe_gap(learner, policy, probe, temperature=temperature)
-    if not gap <= CONTRACT_TOLERANCE:
+    if contract is None:
+        return {}
+    gap = learner.engine.reduce([probe_gap(learner, policy, contract)], "max")[0]
+    if not gap <= contract.tolerance:
         raise SyncError(
             f"the policy's log-probabilities differ from the learner's by {gap:.3g} nats after a weight sync "
-            f"(limit {CONTRACT_TOLERANCE:g}): it samples from other weights or at another temperature"
+            f"(limit {contract.tolerance:g}): it samples from other weights or at another temperature"
         )
-    return gap
+    return {"sync/logp_gap": gap}
 
 
-def probe_gap(learner: Learner, policy: Policy, probe: Sequence[int], *, temperature: float) -> float:
-    """Largest |log-probability difference| between policy and learner on a sampled response to `probe`."""
+def probe_gap(learner: Learner, policy: Policy, contract: Contract) -> float:
+    """Largest |log-probability difference| between policy and learner on a response sampled here."""
     key = -1  # never a rollout's
-    request = Request(key=key, ids=list(probe), fresh=True, seed=0, max_new_tokens=PROBE_TOKENS)
-    generation = policy.generate([request], Sampling(temperature))[0]
+    prompt = list(contract.probe)
+    request = Request(key=key, ids=prompt, fresh=True, seed=0, max_new_tokens=PROBE_TOKENS)
+    generation = policy.generate([request], Sampling(contract.temperature))[0]
     policy.release(key)
-    ids = np.array([*probe, *generation.ids], dtype=np.int32)
-    row = TokenRow(ids, ((len(probe), len(ids), 0),), np.array(generation.logps, dtype=np.float32), 0)
-    return float(np.abs(learner.logps([row])[0] - row.logp_sampled).max())
+    ids = np.array([*prompt, *generation.ids], dtype=np.int32)
+    row = TokenRow(ids, ((len(prompt), len(ids), 0),), np.array(generation.logps, dtype=np.float32), 0)
+    # Not `learner.logps`, which deals equal rows over the ranks: each has sampled its own.
+    (logps,) = score_rows(
+        learner.engine.module, [row], temperature=contract.temperature, token_budget=len(ids)
+    )
+    return float(np.abs(logps - row.logp_sampled).max())

@@ -13,10 +13,11 @@ from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
 from rl.assemble import advantage_of, aux_of, step_table, token_rows
 from rl.checkpoint import TrainState
-from rl.collect import collect
+from rl.ahead import Ahead
+from rl.collect import Collected, collect
 from rl.learner import Learner
-from rl.plan import Play
-from rl.probes import ProbeOptions, Probes
+from rl.plan import Plan, Play
+from rl.probes import Probed, ProbeOptions, Probes
 from rl.spares import with_spares
 from rl.sync import sync
 from rl.timing import Clock
@@ -49,7 +50,7 @@ class Updater:
         learner: Trains.
         pipeline: The credit method.
         play: Tasks, environments and sampling.
-        seed: Of the run.
+        plan: Seed and length of the run.
         services: See `rl.loop.train`.
         probing: See `rl.loop.train`.
     """
@@ -61,36 +62,35 @@ class Updater:
         pipeline: Pipeline,
         *,
         play: Play,
-        seed: int,
+        plan: Plan,
         services: Mapping[str, Any] | None = None,
         probing: ProbeOptions | None = None,
     ) -> None:
         self._policy, self._learner, self._pipeline = policy, learner, pipeline
-        self._play, self._seed = play, seed
+        self._play, self._plan = play, plan
+        self._channel = learner.engine.channel()
+        self._ahead: Ahead[Collected] | None = None
         self._probe = Probes(
-            policy, learner, pipeline, play=play, options=probing, services=services, seed=seed
+            policy, learner, pipeline, play=play, options=probing, services=services, seed=plan.seed
         )
 
     def __call__(self, state: TrainState, clock: Clock, on_progress: Progress | None = None) -> Updated:
         """Makes the update after `state`."""
         play, pipeline, update = self._play, self._pipeline, state.update + 1
         with clock("rollout"):
-            collected = collect(
-                self._policy,
-                play,
-                pipeline.filters,
-                position=first_task(state, play),
-                seed=self._seed,
-                on_progress=on_progress,
-            )
+            ahead, self._ahead = self._ahead, None
+            collected = ahead.take() if ahead else self._collect(first_task(state, play), on_progress)
             groups = collected.groups
         with clock("credit"):
             table = step_table(groups, success_reward=play.success_reward)
             probed = self._probe(groups, table)
-            credit = pipeline.run(
-                probed.table, probed.services, seed=self._seed, step=update, state=state.credit
-            )
+            credit = self._credit(probed, state)
             rows = token_rows(groups, mask_truncated=play.mask_truncated)
+        if self._plan.staleness and update < self._plan.updates:
+            position = first_task(state, play) + play.groups + collected.extra_tasks
+            self._ahead = Ahead(lambda: self._collect(position, None))
+        else:
+            self._policy.sleep()
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             for steer in pipeline.steers:
@@ -104,9 +104,35 @@ class Updater:
                 )
             trained = self._learner.update(rows, advantage, update=update, aux=aux)
         with clock("sync"):
-            sync(self._learner, self._policy)
-        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained}
+            if self._ahead:
+                self._ahead.wait()  # it samples with the weights that are about to change
+            synced = sync(self._learner, self._policy, self._plan.contract)
+        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained, **synced}
         return Updated(groups, table, credit, metrics, collected.extra_tasks)
+
+    def _collect(self, position: int, on_progress: Progress | None) -> Collected:
+        return collect(
+            self._policy,
+            self._play,
+            self._pipeline.filters,
+            position=position,
+            seed=self._plan.seed,
+            on_progress=on_progress,
+        )
+
+    def _credit(self, probed: Probed, state: TrainState) -> CreditResult:
+        """Credit is computed once: ranks that disagreed on a bit would wait for each other for ever."""
+        if self._channel.rank:
+            return self._channel.share(None)
+        return self._channel.share(
+            self._pipeline.run(
+                probed.table,
+                probed.services,
+                seed=self._plan.seed,
+                step=state.update + 1,
+                state=state.credit,
+            )
+        )
 
 
 def first_task(state: TrainState, play: Play) -> int:

@@ -51,7 +51,7 @@ def scripted(error=0.3):
 
 def test_groups_record_tasks_members_and_steps():
     policy = scripted()
-    groups = play(policy, build(), group_offset=10)
+    groups = play(policy, build(), numbers=range(10, 15))
     tasks = toy_tasks(5)
     assert [len(group) for group in groups] == [4] * 5
     for g, group in enumerate(groups):
@@ -189,7 +189,7 @@ def test_named_tasks_are_played_alike_whatever_else_is_played():
             prompts=build(),
             max_parallel=8,
             seed=0,
-            group_offset=g,
+            numbers=[g],
             names=[names[g]],
         )
         assert alone == [everything[g]]

@@ -58,7 +58,7 @@ def toy_groups(update: int, *, groups: int = 4, group_size: int = 4, error: floa
         prompts=prompts(),
         max_parallel=64,
         seed=update,
-        group_offset=(update - 1) * groups,
+        numbers=range((update - 1) * groups, update * groups),
     )
 
 

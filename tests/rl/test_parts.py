@@ -9,7 +9,7 @@ from rich.console import Console
 from rl.metrics import METRICS, render_table, rollout_metrics
 from rl.progress import Progress
 from rl.schedule import LearningRate
-from rl.sync import SyncError, probe_gap, sync
+from rl.sync import Contract, SyncError, probe_gap, sync
 from rl.tasks import draw
 from tests.rl.helpers import make_learner, pretrained_toy, random_groups
 from tests.toy import tiny_model
@@ -52,11 +52,12 @@ def test_the_policy_samples_from_the_learners_weights(toy, temperature):
     model = tiny_model(len(toy.tokenizer), hidden=64, intermediate=128, std=0.3, seed=5)
     learner = make_learner(model, temperature=temperature)
     probe = toy.tokenizer.encode("You in room 1 of 2")
-    assert probe_gap(learner, policy, probe, temperature=temperature) > 1e-2  # before
+    contract = Contract(probe, temperature)
+    assert probe_gap(learner, policy, contract) > 1e-2  # before
     learner.version = 3
-    assert sync(learner, policy, probe=probe, temperature=temperature) < 1e-5
+    assert sync(learner, policy, contract)["sync/logp_gap"] < 1e-5
     assert policy.version == 3
-    assert sync(learner, policy) is None
+    assert sync(learner, policy) == {}
 
 
 def test_a_policy_that_keeps_old_weights_is_caught(toy, monkeypatch):
@@ -64,7 +65,7 @@ def test_a_policy_that_keeps_old_weights_is_caught(toy, monkeypatch):
     learner = make_learner(tiny_model(len(toy.tokenizer), hidden=64, intermediate=128, std=0.3))
     monkeypatch.setattr(policy, "load_weights", lambda weights, version: setattr(policy, "version", version))
     with pytest.raises(SyncError, match="differ from the learner's by"):
-        sync(learner, policy, probe=toy.tokenizer.encode("room 1"))
+        sync(learner, policy, Contract(toy.tokenizer.encode("room 1")))
     monkeypatch.setattr(policy, "load_weights", lambda weights, version: None)
     learner.version = 9
     with pytest.raises(SyncError, match="reports version 0 after taking version 9"):
@@ -78,7 +79,7 @@ def test_weights_pass_by_value(toy):
     sync(learner, policy)
     with torch.no_grad():
         model.model.norm.weight.mul_(3.0)
-    assert probe_gap(learner, policy, toy.tokenizer.encode("room 1"), temperature=1.0) > 1e-2
+    assert probe_gap(learner, policy, Contract(toy.tokenizer.encode("room 1"))) > 1e-2
 
 
 def test_rollout_metrics_by_hand():

@@ -12,7 +12,7 @@ from agent.turns import TurnFormat
 from credit.pipeline import Pipeline
 from rl.checkpoint import TrainState
 from rl.metrics import describe
-from rl.plan import Play
+from rl.plan import Plan, Play
 from rl.progress import Progress
 from rl.search import Searcher
 from rl.timing import Clock
@@ -57,7 +57,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
             group_size=group_size,
             options=RolloutOptions(on_failure=on_failure),
         ),
-        seed=0,
+        plan=Plan(1, 0),
     )
     clock = Clock(1, Progress(1, 1, Console(file=io.StringIO())))
     done = searcher(TrainState(credit={} if state is None else {"sso": state}), clock)
@@ -168,5 +168,5 @@ def test_an_answer_whose_environment_fails_is_left_out():
 def test_a_method_without_a_state_score_is_refused():
     with pytest.raises(ValueError, match="needs the state score of `sso`"):
         Searcher(
-            None, None, Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}), play=None, seed=0
+            None, None, Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}), play=None, plan=Plan(1, 0)
         )
