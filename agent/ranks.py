@@ -7,6 +7,10 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
+class RanksError(RuntimeError):
+    """Another process of the run died, or did not come in time; the message says what was waited for."""
+
+
 class Ranks(Protocol):
     """A channel between the processes of a run: every one calls the same methods in the same order.
 

@@ -23,6 +23,10 @@ class OptimOptions:
     grad_clip: float = 1.0
 
 
+class StateError(ValueError):
+    """A saved optimiser state cannot be taken; the message says why and what can."""
+
+
 class NonFiniteError(RuntimeError):
     """A loss or a gradient is NaN or infinite; no optimiser step was taken with it."""
 
@@ -76,11 +80,19 @@ class Engine(Protocol):
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Full weights under the names of the Hugging Face model, adapters merged; all ranks take part."""
 
+    def adapter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The adapters' weights (`rl.lora`), nothing where all weights are trained; all ranks take part."""
+
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Replaces the weights, names as in `named_weights`."""
+        """Replaces the weights that are trained, names as in `named_weights`; with adapters those of
+        `adapter_weights`. Every rank gives the same."""
 
     def save(self, folder: Path) -> None:
-        """Writes the optimiser's state into `folder`."""
+        """Writes the optimiser's state into `folder`; all ranks take part."""
 
     def load(self, folder: Path) -> None:
-        """Reads what `save` wrote; weights are loaded apart."""
+        """Reads what `save` wrote; weights are loaded apart, and before.
+
+        Raises:
+            StateError: it is another engine's, or of a kind that cannot become this engine's.
+        """

@@ -12,8 +12,9 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from agent.ranks import Alone
-from rl.engine import NonFiniteError, OptimOptions
+from rl.engine import NonFiniteError, OptimOptions, StateError
 from rl.forward import ResponseModel
+from rl.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
 
 STATE_FILE = "optimizer.pt"
 
@@ -33,6 +34,7 @@ class TorchEngine:
         """
         self.module = ResponseModel(model)
         self.model = model
+        self._adapted = has_adapters(model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._grad_clip = options.grad_clip
         self._optimizer = torch.optim.AdamW(
@@ -74,12 +76,17 @@ class TorchEngine:
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See `Engine.named_weights`; tied weights come once."""
-        yield from unique_weights(self.model)
+        return merged_weights(self.model) if self._adapted else unique_weights(self.model)
+
+    def adapter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Engine.adapter_weights`."""
+        return adapter_weights(self.model)
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """See `Engine.load_weights`."""
-        for name, target in unique_weights(self.model):
+        targets = adapter_parameters(self.model).items() if self._adapted else unique_weights(self.model)
+        for name, target in targets:
             if name not in weights:
                 raise KeyError(f"no weight named {name!r} among the {len(weights)} given")
             target.copy_(weights[name])
@@ -90,6 +97,8 @@ class TorchEngine:
 
     def load(self, folder: Path) -> None:
         """See `Engine.load`."""
+        if not (folder / STATE_FILE).is_file():
+            raise StateError(f"{folder} holds no {STATE_FILE}: another engine wrote it (train.engine)")
         self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))
 
 

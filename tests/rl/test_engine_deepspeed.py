@@ -12,7 +12,7 @@ import torch
 
 from rl.assemble import step_table
 from rl.checkpoint import Checkpoints, TrainState
-from rl.engine import NonFiniteError, OptimOptions
+from rl.engine import NonFiniteError, OptimOptions, StateError
 from rl.engine_torch import TorchEngine
 from rl.learner import BatchOptions, Learner
 from rl.loss import LossOptions
@@ -90,7 +90,7 @@ def test_resume_goes_on_as_if_nothing_had_happened(batch, stage, tmp_path):
     second.update(*batch, update=2)
     got = weights(second)
     assert all(torch.equal(tensor, got[name]) for name, tensor in weights(first).items())
-    with pytest.raises(FileNotFoundError, match="holds no DeepSpeed state"):
+    with pytest.raises(StateError, match="holds no DeepSpeed state"):
         second.engine.load(tmp_path / "nothing")
 
 
