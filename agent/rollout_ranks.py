@@ -28,7 +28,7 @@ def play_shared(
         All groups in order of their numbers, without those that failed, and what was counted on all ranks.
 
     Raises:
-        RolloutError: the rollout of some rank ended with an `EnvError`; every rank raises, naming all of them.
+        RolloutError: the rollout of some rank ended with an `EnvError`; all raise, naming all of them.
     """
     running = make(range(ranks.rank, count, ranks.size))
     if ranks.size == 1:

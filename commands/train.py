@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,14 +15,17 @@ from transformers import PreTrainedModel
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
+from agent.ranks import Ranks
 from agent.steer import steering
 from commands import build
+from commands.build_learner import contract, join, make_learner, starting_policy
 from commands.pools import open_pool
 from commands.tasks import open_world
 from commands.tracking import mirrors
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
+from credit.branch import Branch
 from credit.pipeline import Pipeline
 from envs.base import Task
 from envs.pool import EnvPool
@@ -36,25 +41,63 @@ from rl.plan import Evaluate, Outputs, Plan, Play
 from rl.probes import ProbeOptions
 from rl.progress import Progress
 from rl.store import TrajectoryStore
-from rl.track import Tracker
+from rl.track import NoTracker, Tracker
 
 
 def run(
-    experiment: str | None, overrides: Sequence[str], resume: Path | None, out: Path | None = None
+    experiment: str | None,
+    overrides: Sequence[str],
+    resume: Path | None,
+    out: Path | None = None,
+    nproc: int | None = None,
 ) -> None:
-    """Trains an experiment into `out` (or a new folder), or goes on with a run; ends with its result."""
+    """Trains an experiment into `out` (or a new folder), or goes on with a run; ends with its result.
+
+    With `nproc` and DeepSpeed, starts so many processes that do; with the torch engine, uses so many threads.
+    """
     loaded, run_dir = _start(experiment, overrides, resume, out)
+    if nproc is not None and loaded.config.train.engine == "torch":
+        loaded = replace(loaded, config=loaded.config.model_copy(update={"threads": nproc}))
+    elif nproc is not None and "RANK" not in os.environ:
+        _launch(nproc, experiment, overrides, resume, run_dir)
+        return
+    _train(loaded, run_dir, resumed=resume is not None)
+
+
+def _launch(
+    nproc: int, experiment: str | None, overrides: Sequence[str], resume: Path | None, run_dir: Path
+) -> None:
+    """Has `nproc` processes train; ends this one with their code if they fail."""
+    from commands.launch import launch
+
+    place = ["--resume", str(run_dir)] if resume else ["--out", str(run_dir)]
+    code = launch(nproc, ["train", *filter(None, [experiment]), *overrides, *place])
+    if code and (run_dir / "checkpoints").is_dir():
+        print(f"go on with: python run.py train --resume {run_dir} --nproc {nproc}", file=sys.stderr)
+    if code:
+        raise SystemExit(code)
+
+
+def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
+    """What every process of a run does; the first writes the files."""
     config = loaded.config
-    console = build.console()
     pipeline = build.credit_pipeline(loaded)
     services = build.services(config, pipeline)
     build.use_threads(config.threads)
+    join(config)
     model, tokenizer = build.model_and_tokenizer(config)
     prompts = build.prompt_builder(config, tokenizer)
-    policy = build.policy(config, model, prompts)
-    reference = build.reference(config, model, pipeline)
-    learner = build.learner(config, model, reference)
+    # Copies of the weights come before the engine, which may shard the model.
+    policy = build.policy(config, model, prompts, sends=int(os.environ.get("RANK", 0)) == 0)
+    probed = contract(config, model)
+    reference = starting_policy(config, model, pipeline)
+    learner = make_learner(config, model, reference)
     probing = _probing(config, model, reference)
+    ranks = learner.engine.channel()
+    _check_ranks(config, pipeline, ranks)
+    run_dir = Path(ranks.share(str(run_dir)))
+    lead = ranks.rank == 0
+    console = build.console() if lead else Console(quiet=True)
     console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
     world = open_world(config.env)
     tasks = world.tasks(config.env.split, config.env.train_tasks)
@@ -65,17 +108,20 @@ def run(
     )
     newest = checkpoints.latest()
     state = checkpoints.restore(newest, learner) if newest else TrainState()
-    _record(loaded, run_dir)
     progress = Progress(config.train.updates, config.trajectories, console)
-    tracker = Tracker(
-        run_dir,
-        mirrors=mirrors(config, run_dir, progress.say),
-        resume_update=state.update if resume else None,
-        report=progress.say,
-    )
+    tracker = NoTracker()
+    if lead:
+        _record(loaded, run_dir)
+        tracker = Tracker(
+            run_dir,
+            mirrors=mirrors(config, run_dir, progress.say),
+            resume_update=state.update if resumed else None,
+            report=progress.say,
+        )
     console.print(
         f"{run_dir} · {pipeline.name.upper()} · {len(tasks)} tasks · "
         f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+        + (f" · {ranks.size} processes" if ranks.size > 1 else "")
         + (f" · resumed after update {state.update}" if newest else "")
     )
     pool = open_pool(config.env, world)
@@ -84,18 +130,25 @@ def run(
             policy,
             learner,
             pipeline,
-            play=_play(config, tasks, pool, prompts, pipeline),
-            plan=Plan(config.train.updates, config.seed, config.eval.every, config.checkpoint.every),
+            play=_play(config, tasks, pool, prompts, pipeline, learner.engine.channel()),
+            plan=Plan(
+                config.train.updates,
+                config.seed,
+                config.eval.every,
+                config.checkpoint.every,
+                config.rollout.staleness,
+                probed,
+            ),
             outputs=Outputs(
                 tracker,
                 checkpoints,
-                TrajectoryStore(run_dir / "trajectories", config.logging.trajectories),
+                TrajectoryStore(run_dir / "trajectories", config.logging.trajectories if lead else 0),
                 progress,
             ),
             state=state,
             services=services,
             probing=probing,
-            evaluate=_evaluator(config, run_dir, held_out, pool, prompts),
+            evaluate=_evaluator(config, run_dir, held_out, pool, prompts, ranks),
         )
     except KeyboardInterrupt:
         progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
@@ -104,7 +157,19 @@ def run(
         pool.close()
         progress.close()
         tracker.close()
-    _finish(run_dir, console)
+    if lead:
+        _finish(run_dir, console)
+
+
+def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
+    """Refuses what only one process can do, in order."""
+    if not any(isinstance(stage, Branch) for stage in pipeline.steers):
+        return
+    if ranks.size > 1 or config.rollout.staleness:
+        raise ConfigError(
+            f"credit method {pipeline.name!r} trains after every step of its search: it needs one process "
+            f"and rollout.staleness=0, got {ranks.size} processes and {config.rollout.staleness}"
+        )
 
 
 def _start(
@@ -151,7 +216,12 @@ def _record(loaded: Loaded, run_dir: Path) -> None:
 
 
 def _play(
-    config: Config, tasks: Sequence[Task], pool: EnvPool, prompts: PromptBuilder, pipeline: Pipeline
+    config: Config,
+    tasks: Sequence[Task],
+    pool: EnvPool,
+    prompts: PromptBuilder,
+    pipeline: Pipeline,
+    ranks: Ranks,
 ) -> Play:
     return Play(
         environments=pool,
@@ -165,6 +235,7 @@ def _play(
         options=build.rollout_options(config, config.rollout.on_failure),
         early_stop=config.rollout.early_stop,
         steering=steering(pipeline.steers),
+        ranks=ranks,
     )
 
 
@@ -181,11 +252,17 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
 
 
 def _evaluator(
-    config: Config, run_dir: Path, held_out: Sequence[Task], pool: EnvPool, prompts: PromptBuilder
+    config: Config,
+    run_dir: Path,
+    held_out: Sequence[Task],
+    pool: EnvPool,
+    prompts: PromptBuilder,
+    ranks: Ranks,
 ) -> Evaluate:
     def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
-        result = build.evaluation(config, policy, prompts, held_out, pool)
-        save_eval(run_dir, update, result)
+        result = build.evaluation(config, policy, prompts, held_out, pool, ranks=ranks)
+        if ranks.rank == 0:
+            save_eval(run_dir, update, result)
         return result.metrics()
 
     return evaluator

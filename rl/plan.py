@@ -15,7 +15,7 @@ from rl.checkpoint import Checkpoints
 from rl.progress import Progress
 from rl.store import TrajectoryStore
 from rl.sync import Contract
-from rl.track import Tracker
+from rl.track import NoTracker, Tracker
 
 Evaluate = Callable[[Policy, int], Mapping[str, float]]
 """(policy, updates done) → metrics named `eval/…`, `eval/success` among them."""
@@ -76,7 +76,7 @@ class Plan:
 class Outputs:
     """Where a run's results go."""
 
-    tracker: Tracker
+    tracker: Tracker | NoTracker
     checkpoints: Checkpoints
     store: TrajectoryStore
     progress: Progress

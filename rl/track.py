@@ -90,6 +90,16 @@ class Tracker:
             mirror.close()
 
 
+class NoTracker:
+    """In the place of a `Tracker` in the processes of a run that write nothing."""
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """See `Tracker.log`."""
+
+    def close(self) -> None:
+        """See `Tracker.close`."""
+
+
 def read_metrics(path: Path) -> list[Record]:
     """Reads a metrics.jsonl; half a line at the end (a killed run) is left out."""
     return [json.loads(line) for line in _whole(path.read_bytes()).decode("utf-8").splitlines()]

@@ -11,9 +11,9 @@ from agent.rollout import Progress
 from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
+from rl.ahead import Ahead
 from rl.assemble import advantage_of, aux_of, step_table, token_rows
 from rl.checkpoint import TrainState
-from rl.ahead import Ahead
 from rl.collect import Collected, collect
 from rl.learner import Learner
 from rl.plan import Plan, Play
