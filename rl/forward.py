@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,15 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from agent.ranks import Alone, Ranks
 from rl.assemble import TokenRow
 from rl.loss import LossOptions
 from rl.pack import LossRow, bins, collate, loss_rows
 
 # Largest block of logits (tokens × vocabulary) held at once; larger ones are recomputed in backward.
 MAX_LOGITS = 2**27
+
+ALONE = Alone()
 
 
 class ResponseModel(nn.Module):
@@ -78,42 +82,66 @@ class ResponseModel(nn.Module):
 
 
 def score_rows(
-    module: nn.Module, rows: Sequence[TokenRow], *, temperature: float, token_budget: int
+    module: nn.Module,
+    rows: Sequence[TokenRow],
+    *,
+    temperature: float,
+    token_budget: int,
+    ranks: Ranks = ALONE,
 ) -> list[np.ndarray]:
     """Log-probabilities of every span token of `rows`, laid out like `TokenRow.logp_sampled`.
 
     Arguments are those of `measure_rows`.
     """
-    measured = measure_rows(module, rows, temperature=temperature, token_budget=token_budget)
+    measured = measure_rows(module, rows, temperature=temperature, token_budget=token_budget, ranks=ranks)
     return [logp_T for logp_T, _ in measured]
 
 
 @torch.no_grad()
 def measure_rows(
-    module: nn.Module, rows: Sequence[TokenRow], *, temperature: float, token_budget: int
+    module: nn.Module,
+    rows: Sequence[TokenRow],
+    *,
+    temperature: float,
+    token_budget: int,
+    ranks: Ranks = ALONE,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Scores every span token of `rows` and the distribution it was drawn from.
+
+    With several ranks, all must call this with the same rows. Each scores its share of the micro-batches,
+    in rounds as `Learner` trains them: a rank without a batch left repeats the last, since weights that are
+    sharded (ZeRO-3) are gathered by all ranks at once. What a micro-batch holds does not depend on the
+    number of ranks, so neither do the results.
 
     Args:
         module: A `ResponseModel`, or an engine's wrapper of one.
         rows: In any order.
         temperature: Divides the logits.
         token_budget: Most padded tokens a forward pass.
+        ranks: Who share the work.
 
     Returns:
-        For each row, log-probabilities and entropies (nats), each laid out like `TokenRow.logp_sampled`.
+        For each row, log-probabilities and entropies (nats), each laid out like `TokenRow.logp_sampled`;
+        the same on every rank.
     """
     prepared = _all_spans(rows)
     device = next(module.parameters()).device
-    empty = np.empty(0, dtype=np.float32)
-    result: list[tuple[np.ndarray, np.ndarray]] = [(empty, empty)] * len(rows)
-    for numbers in bins([len(row.ids) for row in prepared], token_budget):
+    packed = bins([len(row.ids) for row in prepared], token_budget)
+    mine: list[tuple[int, np.ndarray, np.ndarray]] = []
+    for k in range(math.ceil(len(packed) / ranks.size)):
+        index = k * ranks.size + ranks.rank
+        numbers = packed[min(index, len(packed) - 1)]
         batch = collate([prepared[i] for i in numbers], device)
         sizes = [len(prepared[i].target_T) for i in numbers]
         measured = module(batch.ids_BL, batch.position_T, batch.target_T, temperature)
-        logps, entropies = (values_T.cpu().split(sizes) for values_T in measured)
-        for i, logp_T, entropy_T in zip(numbers, logps, entropies, strict=True):
-            result[i] = (logp_T.numpy(), entropy_T.numpy())
+        if index < len(packed):
+            logps, entropies = (values_T.cpu().split(sizes) for values_T in measured)
+            mine += [(i, p.numpy(), h.numpy()) for i, p, h in zip(numbers, logps, entropies, strict=True)]
+    empty = np.empty(0, dtype=np.float32)
+    result: list[tuple[np.ndarray, np.ndarray]] = [(empty, empty)] * len(rows)
+    for part in ranks.gather(mine):
+        for i, logp_T, entropy_T in part:
+            result[i] = (logp_T, entropy_T)
     return result
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from configs.seeds import derive
 from rl.assemble import Advantage, TokenRow, TokenWeight
 from rl.engine import Engine, NonFiniteError
 from rl.forward import ResponseModel, score_rows
-from rl.loss import LossOptions, auxiliary_loss, kl_estimate, policy_loss
+from rl.loss import MAX_LOG_RATIO, LossOptions, auxiliary_loss, kl_estimate, policy_loss
+from rl.mismatch import capped_share, mismatch_metrics, without_mismatched
 from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.schedule import LearningRate
+from rl.tally import MAXIMA, SUMS, Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,10 @@ class BatchOptions:
 class Learner:
     """Trains the engine's module.
 
-    The denominator of the ratio is the log-probability recorded when the token was sampled: exact, since
-    sampler and learner score the same tokens with the same weights at the first optimiser step. What is
-    left of a difference there is measured (`train/mismatch_*`).
+    The denominator of the ratio is the log-probability recorded when the token was sampled: exact where
+    sampler and learner compute the same from the same weights. What is left of a difference before the first
+    optimiser step is measured (`train/mismatch_*`) and, if `LossOptions.mismatch` says so, corrected
+    (`rl.mismatch`, `rl.loss.truncated_weight`); that takes a scoring pass of its own.
 
     A mini-batch without any gradient (no token under the loss, or every advantage and auxiliary weight 0
     and neither KL nor entropy term) takes no optimiser step: momentum and weight decay alone would move the
@@ -56,6 +60,7 @@ class Learner:
 
     Attributes:
         version: Updates applied; the version of `named_weights`.
+        ranks: The processes that share its work; all of them call each method with the same arguments.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class Learner:
             raise ValueError(f"temperature must be above 0 to train (greedy has no density): {temperature}")
         self.version = 0
         self.engine = engine
+        self.ranks = engine.channel()
         self._loss, self._batches, self._lr = loss, batches, lr
         self._temperature, self._seed = temperature, seed
         self._reference = None
@@ -101,9 +107,11 @@ class Learner:
         return self.engine.named_weights()
 
     def logps(self, rows: Sequence[TokenRow]) -> list[np.ndarray]:
-        """Log-probabilities of the rows' span tokens under the weights of now, float32 each."""
-        budget = self._batches.token_budget
-        return score_rows(self.engine.module, rows, temperature=self._temperature, token_budget=budget)
+        """Log-probabilities of the rows' span tokens under the weights of now, float32 each.
+
+        Every rank calls it with the same rows, scores its share and gets all; see `rl.forward.measure_rows`.
+        """
+        return self._scored(self.engine.module, rows)
 
     def update(
         self, rows: Sequence[TokenRow], advantage: Advantage, *, update: int, aux: TokenWeight | None = None
@@ -125,14 +133,18 @@ class Learner:
             ValueError: a NaN or infinite advantage or auxiliary weight.
         """
         began = time.perf_counter()
-        logp_ref = self._reference_logps(rows)
-        tally = _Tally()
+        rows, logp_old, before = self._against_sampler(rows)
+        logp_ref = None if self._reference is None else self._scored(self._reference, rows)
+        tally = Tally(before=before)
         lr = self._lr.at(update)
         for epoch in range(self._batches.epochs):
             split_seed = derive(self._seed, "minibatches", update, epoch)
             for number, part in enumerate(self._batches.split(rows, split_seed)):
                 refs = None if logp_ref is None else [logp_ref[i] for i in part]
-                prepared, left_out = loss_rows([rows[i] for i in part], advantage, self._loss, refs, aux)
+                olds = None if logp_old is None else [logp_old[i] for i in part]
+                prepared, left_out = loss_rows(
+                    [rows[i] for i in part], advantage, self._loss, refs, aux, olds
+                )
                 tally.rows += len(part)
                 tally.skipped_rows += left_out
                 try:
@@ -146,13 +158,35 @@ class Learner:
         seconds = time.perf_counter() - began
         return {**tally.metrics(), "train/lr": lr, "speed/train_tokens_per_s": tally.input_tokens / seconds}
 
-    def _reference_logps(self, rows: Sequence[TokenRow]) -> list[np.ndarray] | None:
-        if self._reference is None:
-            return None
-        budget = self._batches.token_budget
-        return score_rows(self._reference, rows, temperature=self._temperature, token_budget=budget)
+    def _scored(self, module: nn.Module, rows: Sequence[TokenRow]) -> list[np.ndarray]:
+        return score_rows(
+            module,
+            rows,
+            temperature=self._temperature,
+            token_budget=self._batches.token_budget,
+            ranks=self.ranks,
+        )
 
-    def _optimiser_step(self, rows: Sequence[LossRow], lr: float, tally: _Tally) -> None:
+    def _against_sampler(
+        self, rows: Sequence[TokenRow]
+    ) -> tuple[Sequence[TokenRow], list[np.ndarray] | None, dict[str, float]]:
+        """What the loss's `mismatch` makes of an update's rows.
+
+        Returns:
+            The rows to train on; for each the log-probabilities before the update, if the loss needs them;
+            and metrics, if a scoring pass was made.
+        """
+        kind, cap = self._loss.mismatch, self._loss.mismatch_cap
+        if kind == "off":
+            return rows, None, {}
+        logp_old = self.logps(rows)
+        metrics = mismatch_metrics(rows, logp_old)
+        if kind == "tis":
+            return rows, logp_old, {**metrics, "train/mismatch_capped": capped_share(rows, logp_old, cap)}
+        rows, share = without_mismatched(rows, logp_old, cap)
+        return rows, None, {**metrics, "train/mismatch_masked": share}
+
+    def _optimiser_step(self, rows: Sequence[LossRow], lr: float, tally: Tally) -> None:
         """One step on prepared rows: micro-batches are dealt to the ranks in rounds.
 
         Every rank runs every round; one that has no batch left repeats the last with weight 0, because
@@ -165,7 +199,7 @@ class Learner:
         engine = self.engine
         batches = bins([len(row.ids) for row in rows], self._batches.token_budget)
         rounds = math.ceil(len(batches) / engine.world_size)
-        sums, maxima = torch.zeros(len(_SUMS), dtype=torch.float64), torch.zeros(len(_MAXIMA))
+        sums, maxima = torch.zeros(len(SUMS), dtype=torch.float64), torch.zeros(len(MAXIMA))
         for k in range(rounds):
             index = k * engine.world_size + engine.rank
             batch = collate([rows[i] for i in batches[min(index, len(batches) - 1)]], engine.device)
@@ -175,20 +209,22 @@ class Learner:
             if mine:
                 sums += batch_sums.cpu()
                 maxima = torch.maximum(maxima, batch_maxima.cpu())
-        values = dict(zip(_SUMS, engine.reduce(sums.tolist(), "sum"), strict=True))
+        values = dict(zip(SUMS, engine.reduce(sums.tolist(), "sum"), strict=True))
         if not math.isfinite(values["loss"]):
             engine.discard()
             raise NonFiniteError(f"the loss is {values['loss']}")
-        peaks = dict(zip(_MAXIMA, engine.reduce(maxima.tolist(), "max"), strict=True))
+        peaks = dict(zip(MAXIMA, engine.reduce(maxima.tolist(), "max"), strict=True))
         tally.add(values, peaks, engine.step(lr))
 
     def _forward(self, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Loss of a micro-batch, with the sums (`_SUMS`) and maxima (`_MAXIMA`) to report."""
+        """Loss of a micro-batch, with the sums (`SUMS`) and maxima (`MAXIMA`) to report."""
         options = self._loss
         logp_T, entropy_T = self.engine.module(
             batch.ids_BL, batch.position_T, batch.target_T, self._temperature, options.entropy_coef > 0
         )
-        terms = policy_loss(logp_T, batch.logp_sampled_T, batch.advantage_T, batch.seq_T, options)
+        terms = policy_loss(
+            logp_T, batch.logp_sampled_T, batch.advantage_T, batch.seq_T, options, batch.logp_old_T
+        )
         total_T = terms.loss_T
         kl_T = torch.zeros_like(logp_T)
         if batch.logp_ref_T is not None:
@@ -203,6 +239,8 @@ class Learner:
         loss = (batch.weight_T * total_T).sum()
         with torch.no_grad():
             gap_T = batch.logp_sampled_T - logp_T
+            # k3 of KL(sampler ‖ now), in float64: differences of 1e-5 would vanish beside 1
+            away_T = (-gap_T.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
             counts = [len(logp_T), batch.tokens, batch.ids_BL.numel()]
             sums = torch.stack(
                 [
@@ -215,75 +253,9 @@ class Learner:
                     terms.dual_clipped_T.sum().double(),
                     gap_T.sum().double(),
                     gap_T.abs().sum().double(),
+                    (away_T.exp() - away_T - 1.0).sum(),
                     *torch.tensor(counts, dtype=torch.float64, device=loss.device),
                 ]
             )
             maxima = torch.stack([terms.ratio_T.max(), gap_T.abs().max()])
         return loss, sums, maxima
-
-
-_SUMS = (
-    "loss", "policy_loss", "aux_loss", "kl", "entropy", "clipped", "dual_clipped", "gap", "abs_gap",
-    "tokens", "input_tokens", "padded_tokens",
-)  # fmt: skip
-_MAXIMA = ("ratio", "abs_gap")
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What the optimiser steps of one update add up to."""
-
-    rows: int = 0
-    skipped_rows: int = 0
-    steps: int = 0
-    skipped_steps: int = 0
-    grad_norm: float = 0.0
-    ratio_max: float = 0.0
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
-    first: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def input_tokens(self) -> float:
-        """Tokens through forward and backward, without padding."""
-        return self.sums["input_tokens"]
-
-    def add(self, sums: dict[str, float], maxima: dict[str, float], grad_norm: float) -> None:
-        """Adds one optimiser step."""
-        if not self.steps:
-            self.first = {
-                "train/mismatch_mean": sums["abs_gap"] / sums["tokens"],
-                "train/mismatch_ratio_max": math.exp(min(maxima["abs_gap"], 80.0)),
-            }
-        for name in _SUMS:
-            self.sums[name] += sums[name]
-        self.ratio_max = max(self.ratio_max, maxima["ratio"])
-        self.grad_norm += grad_norm
-        self.steps += 1
-
-    def metrics(self) -> dict[str, float]:
-        """Means over tokens or steps; what no token measured is absent, never NaN."""
-        counts = {
-            "train/optimizer_steps": float(self.steps),
-            "train/skipped_steps": float(self.skipped_steps),
-            "train/skipped_rows": self.skipped_rows / self.rows if self.rows else 0.0,
-            "train/loss_tokens": self.sums["tokens"],
-            "train/input_tokens": self.sums["input_tokens"],
-        }
-        if not self.steps:
-            return counts
-        sums, tokens = self.sums, self.sums["tokens"]
-        return {
-            **counts,
-            **self.first,
-            "train/loss": sums["loss"] / self.steps,
-            "train/policy_loss": sums["policy_loss"] / self.steps,
-            "train/aux_loss": sums["aux_loss"] / self.steps,
-            "train/kl_ref": sums["kl"] / tokens,
-            "train/kl_sampled": sums["gap"] / tokens,
-            "train/entropy": sums["entropy"] / tokens,
-            "train/clip_fraction": sums["clipped"] / tokens,
-            "train/dual_clip_fraction": sums["dual_clipped"] / tokens,
-            "train/ratio_max": self.ratio_max,
-            "train/grad_norm": self.grad_norm / self.steps,
-            "train/padded_fraction": 1.0 - sums["input_tokens"] / sums["padded_tokens"],
-        }

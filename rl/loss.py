@@ -7,7 +7,7 @@ split into micro-batches, their packing and the number of ranks change no gradie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -21,6 +21,7 @@ Aggregation = Literal[
     "traj-mean-token-mean",
 ]
 KlKind = Literal["k1", "abs", "k2", "k3"]
+Mismatch = Literal["off", "tis", "mask"]
 
 # Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
 # gradients. Every clip range in use is far inside, so no finite gradient changes.
@@ -46,12 +47,18 @@ class LossOptions:
     kl_kind: KlKind = "k3"
     entropy_coef: float = 0.0
     norm_length: int = 1
+    mismatch: Mismatch = "off"
+    mismatch_cap: float = 2.0
 
     def __post_init__(self) -> None:
         if self.aggregation not in get_args(Aggregation):
             raise ValueError(f"unknown aggregation {self.aggregation!r}: one of {get_args(Aggregation)}")
         if self.norm_length < 1:
             raise ValueError(f"norm_length must be at least 1 token, got {self.norm_length}")
+        if self.mismatch not in get_args(Mismatch):
+            raise ValueError(f"unknown mismatch {self.mismatch!r}: one of {get_args(Mismatch)}")
+        if not self.mismatch_cap > 1:
+            raise ValueError(f"mismatch_cap is a factor above 1, got {self.mismatch_cap}")
 
     @property
     def needs_zero_advantage(self) -> bool:
@@ -108,7 +115,7 @@ def ppo_loss(
 
     Sources: ε_hi > ε_lo is DAPO's clip-higher (Yu et al. 2025, §3.1); the dual clip is Ye et al. 2020,
     eq. 5. Departures: the denominator is the sampler's own log-probability (no recomputation under the
-    learner), and the log-ratio is clamped to ±20 against overflow.
+    learner, unless `LossOptions.mismatch` is `tis`), and the log-ratio is clamped to ±20 against overflow.
     """
     log_ratio_T = (logp_now_T - logp_sampled_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return _clipped_surrogate(log_ratio_T.exp(), advantage_T, clip_low, clip_high, dual_clip)
@@ -142,6 +149,23 @@ def gspo_loss(
     log_s_T = (sum_S / length_S.clamp(min=1.0))[seq_T]
     ratio_T = (logp_now_T - logp_now_T.detach() + log_s_T).clamp(max=GSPO_MAX_LOG_RATIO).exp()
     return _clipped_surrogate(ratio_T, advantage_T, clip_low, clip_high, None)
+
+
+def truncated_weight(logp_old_T: torch.Tensor, logp_sampled_T: torch.Tensor, cap: float) -> torch.Tensor:
+    """Weight of each token's loss by truncated importance sampling, a constant in (0, cap].
+
+        w_i = min(exp(logp_old_i − logp_sampled_i), cap)
+
+    `old` is the learner before the update, which the ratio of `ppo_loss` then has as its denominator: the
+    clip bounds what the update moves, the weight corrects what the sampler computed differently.
+
+    Sources: Ionides 2008 (truncated importance sampling); Yao et al. 2025, "Your Efficient RL Framework
+    Secretly Brings You Off-Policy RL Training" (TIS for a vLLM sampler, a weight a token). Departure: the
+    log-ratio is clamped to ±20 against overflow. A weight a token, not one a sequence: biased in theory,
+    while products of factors over hundreds of tokens reach the cap or 0.
+    """
+    log_T = (logp_old_T - logp_sampled_T).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return log_T.exp().clamp(max=cap)
 
 
 def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind) -> torch.Tensor:
@@ -230,12 +254,31 @@ def policy_loss(
     advantage_T: torch.Tensor,
     seq_T: torch.Tensor,
     options: LossOptions,
+    logp_old_T: torch.Tensor | None = None,
 ) -> TokenLoss:
-    """Dispatches to `ppo_loss` or `gspo_loss` with the run's options."""
+    """Dispatches to `ppo_loss` or `gspo_loss` with the run's options.
+
+    With `logp_old_T` (mismatch `tis`) the ratio is now / old, and the loss is weighed by
+    `truncated_weight`; KL, entropy and auxiliary terms are not.
+    """
+    if logp_old_T is None:
+        return _surrogate(logp_now_T, logp_sampled_T, advantage_T, seq_T, options)
+    terms = _surrogate(logp_now_T, logp_old_T, advantage_T, seq_T, options)
+    weight_T = truncated_weight(logp_old_T, logp_sampled_T, options.mismatch_cap)
+    return replace(terms, loss_T=weight_T * terms.loss_T)
+
+
+def _surrogate(
+    logp_now_T: torch.Tensor,
+    logp_before_T: torch.Tensor,
+    advantage_T: torch.Tensor,
+    seq_T: torch.Tensor,
+    options: LossOptions,
+) -> TokenLoss:
     if options.kind == "gspo":
         return gspo_loss(
             logp_now_T,
-            logp_sampled_T,
+            logp_before_T,
             advantage_T,
             seq_T,
             clip_low=options.clip_low,
@@ -243,7 +286,7 @@ def policy_loss(
         )
     return ppo_loss(
         logp_now_T,
-        logp_sampled_T,
+        logp_before_T,
         advantage_T,
         clip_low=options.clip_low,
         clip_high=options.clip_high,

@@ -67,13 +67,20 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/ratio_max": ("ratio", "largest importance ratio of any token in any optimiser step"),
     "train/mismatch_mean": (
         "nats",
-        "mean |logp_sampled − logp_now| at the first optimiser step: sampler against learner",
+        "mean |logp_sampled − logp_now| before the update: sampler against learner (over all tokens, or with "
+        "`train.mismatch=off` those of the first optimiser step)",
     ),
+    "train/mismatch_kl": ("nats", "k3 estimate of KL(sampler ‖ learner) there, mean over tokens"),
     "train/mismatch_ratio_max": ("ratio", "largest ratio, either way, between the two there (1: they agree)"),
+    "train/mismatch_capped": ("share", "`train.mismatch=tis`: tokens whose weight the cap cuts"),
+    "train/mismatch_masked": ("share", "`train.mismatch=mask`: responses left out of the loss"),
+    "train/stale_steps": ("share", "steps sampled with weights older than the learner's when trained on"),
+    "train/staleness_max": ("updates", "age of the oldest of these weights"),
     "sync/logp_gap": (
         "nats",
         "largest |log-probability difference| between policy and learner on a fixed probe, after the weights "
-        "were handed over (not measured with generator.backend=torch, which copies tensors into its own model)",
+        "were handed over "
+        "(not measured with generator.backend=torch, which copies tensors into a model of its own)",
     ),
     "train/grad_norm": ("norm", "global gradient norm before clipping, mean over optimiser steps"),
     "train/lr": ("1/step", "learning rate"),
@@ -166,6 +173,27 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/tokens": float(tokens),
         "rollout/prompt_tokens": float(sum(len(s.prompt_ids) for s in steps)),
     }
+
+
+def staleness(groups: Sequence[Group], version: int) -> dict[str, float]:
+    """Counts the steps sampled with weights older than those the update starts from.
+
+    Args:
+        groups: What is trained on.
+        version: The learner's, before the update.
+
+    Raises:
+        ValueError: there are no steps, or some were sampled with weights the learner never had.
+    """
+    ages = [version - step.policy_version for group in groups for tr in group for step in tr.steps]
+    if not ages:
+        raise ValueError("no steps to count: the rollout returned no trajectories")
+    if min(ages) < 0:
+        raise ValueError(
+            f"a step was sampled with version {version - min(ages)} of the weights, but the learner has only "
+            f"come to {version}: these trajectories are another run's"
+        )
+    return {"train/stale_steps": _mean([age > 0 for age in ages]), "train/staleness_max": float(max(ages))}
 
 
 def tally_metrics(tally: Tally) -> dict[str, float]:

@@ -32,6 +32,7 @@ class LossRow:
         position_T: int64 [T], position in `ids` whose output predicts each token under the loss.
         target_T: int64 [T], that token.
         logp_sampled_T: float32 [T].
+        logp_old_T: float32 [T], of the learner before the update, or None if the loss does not ask for it.
         logp_ref_T: float32 [T], or None without a reference.
         advantage_T: float32 [T].
         aux_T: float32 [T], weights of the auxiliary loss, or None without one.
@@ -43,6 +44,7 @@ class LossRow:
     position_T: np.ndarray
     target_T: np.ndarray
     logp_sampled_T: np.ndarray
+    logp_old_T: np.ndarray | None
     logp_ref_T: np.ndarray | None
     advantage_T: np.ndarray
     aux_T: np.ndarray | None
@@ -59,6 +61,7 @@ class TokenBatch:
         position_T: int64, index into the flattened B·L positions.
         target_T: int64, token to predict there.
         logp_sampled_T: float32.
+        logp_old_T: float32, or None.
         logp_ref_T: float32, or None.
         advantage_T: float32.
         aux_T: float32, or None.
@@ -71,6 +74,7 @@ class TokenBatch:
     position_T: torch.Tensor
     target_T: torch.Tensor
     logp_sampled_T: torch.Tensor
+    logp_old_T: torch.Tensor | None
     logp_ref_T: torch.Tensor | None
     advantage_T: torch.Tensor
     aux_T: torch.Tensor | None
@@ -85,6 +89,7 @@ def loss_rows(
     options: LossOptions,
     logp_ref: Sequence[np.ndarray] | None = None,
     aux: TokenWeight | None = None,
+    logp_old: Sequence[np.ndarray] | None = None,
 ) -> tuple[list[LossRow], int]:
     """Prepares the rows of one optimiser step.
 
@@ -94,6 +99,7 @@ def loss_rows(
         options: Aggregation, and whether tokens with advantage 0 have a gradient.
         logp_ref: For each row, the reference's log-probabilities, laid out like `logp_sampled`.
         aux: Weights of the auxiliary loss.
+        logp_old: For each row, the learner's log-probabilities before the update, laid out the same.
 
     Returns:
         The rows that have a gradient, and how many had none and were left out.
@@ -110,7 +116,8 @@ def loss_rows(
         weights = weight_S[first : first + len(row.spans)]
         first += len(row.spans)
         ref = None if logp_ref is None else logp_ref[index]
-        kept = _loss_row(row, advantage, weights, ref, aux, options.needs_zero_advantage)
+        old = None if logp_old is None else logp_old[index]
+        kept = _loss_row(row, advantage, weights, old, ref, aux, options.needs_zero_advantage)
         if kept is not None:
             prepared.append(kept)
     return prepared, len(rows) - len(prepared)
@@ -120,6 +127,7 @@ def _loss_row(
     row: TokenRow,
     advantage: Advantage,
     weights: np.ndarray,
+    old_T: np.ndarray | None,
     ref_T: np.ndarray | None,
     aux: TokenWeight | None,
     keep_zero: bool,
@@ -149,6 +157,7 @@ def _loss_row(
         position_T=position_T,
         target_T=row.ids[position_T + 1].astype(np.int64),
         logp_sampled_T=row.logp_sampled[kept_T],
+        logp_old_T=None if old_T is None else old_T[kept_T],
         logp_ref_T=None if ref_T is None else ref_T[kept_T],
         advantage_T=np.concatenate(advantages).astype(np.float32),
         aux_T=None if aux is None else np.concatenate(auxiliary).astype(np.float32),
@@ -224,17 +233,18 @@ def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
         ids_BL[b, : len(row.ids)] = row.ids
     lengths = [n for row in rows for n in row.lengths]
 
-    def flat(values: Sequence[np.ndarray]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(values)).to(device)
+    def flat(values: Sequence[np.ndarray | None]) -> torch.Tensor | None:
+        return None if values[0] is None else torch.from_numpy(np.concatenate(values)).to(device)
 
     return TokenBatch(
         ids_BL=torch.from_numpy(ids_BL).to(device),
         position_T=flat([row.position_T + b * width for b, row in enumerate(rows)]),
         target_T=flat([row.target_T for row in rows]),
         logp_sampled_T=flat([row.logp_sampled_T for row in rows]),
-        logp_ref_T=None if rows[0].logp_ref_T is None else flat([row.logp_ref_T for row in rows]),
+        logp_old_T=flat([row.logp_old_T for row in rows]),
+        logp_ref_T=flat([row.logp_ref_T for row in rows]),
         advantage_T=flat([row.advantage_T for row in rows]),
-        aux_T=None if rows[0].aux_T is None else flat([row.aux_T for row in rows]),
+        aux_T=flat([row.aux_T for row in rows]),
         weight_T=flat([row.weight_T for row in rows]),
         seq_T=flat([np.repeat(np.arange(len(lengths)), lengths)]),
         tokens=sum(len(row.ids) for row in rows),

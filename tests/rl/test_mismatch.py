@@ -1,0 +1,304 @@
+"""Sampler against learner: hand-worked numbers, the laws of both corrections, ranks that share the work."""
+
+import copy
+import math
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from agent.types import Trajectory
+from rl.assemble import TokenAdvantage, TokenRow, TokenWeight, step_table
+from rl.forward import ResponseModel, measure_rows
+from rl.learner import BatchOptions
+from rl.loss import LossOptions, policy_loss, truncated_weight
+from rl.metrics import describe, staleness
+from rl.mismatch import capped_share, mismatch_metrics, without_mismatched
+from rl.pack import bins, loss_rows
+from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
+from tests.toy import tiny_model
+
+TIS, MASK = LossOptions(mismatch="tis"), LossOptions(mismatch="mask")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model(VOCAB, std=0.3)
+
+
+@pytest.fixture(scope="module")
+def groups():
+    return random_groups(groups=3, size=4)
+
+
+@pytest.fixture(scope="module")
+def rows(model, groups):
+    return score_with(model, groups)
+
+
+@pytest.fixture(scope="module")
+def advantage(groups):
+    return np.random.default_rng(1).normal(size=len(step_table(groups)))
+
+
+def row(sampled, spans):
+    length = 1 + spans[-1][1]
+    return TokenRow(np.arange(length, dtype=np.int32), spans, np.array(sampled, dtype=np.float32), 0)
+
+
+def gradient(rows, advantage, loss, aux=None):
+    """Of one optimiser step, flat, float64; the metrics beside it."""
+    trained = double_model(VOCAB)
+    reference = double_model(VOCAB, seed=9) if loss.kl_coef else None
+    learner = make_learner(trained, loss=loss, reference=reference)
+    grads = []
+
+    def keep(lr):
+        grads.extend(p.grad.flatten().clone() for p in trained.parameters())
+        return 1.0
+
+    learner.engine.step = keep
+    metrics = learner.update(rows, advantage, update=1, aux=aux)
+    return torch.cat(grads), metrics
+
+
+def off_by(rows, factors):
+    """The rows as if the sampler had given its i-th token `factors[i]` times the probability it gave."""
+    logs, taken = np.log(np.asarray(factors, dtype=np.float32)), 0
+    changed = []
+    for one in rows:
+        n = len(one.logp_sampled)
+        changed.append(replace(one, logp_sampled=one.logp_sampled + logs[taken : taken + n]))
+        taken += n
+    return changed
+
+
+def exact(rows):
+    """The rows as sampled by the learner itself."""
+    learner = make_learner(double_model(VOCAB))
+    return [replace(one, logp_sampled=logp) for one, logp in zip(rows, learner.logps(rows), strict=True)]
+
+
+def test_weights_by_hand():
+    sampled = torch.log(torch.tensor([0.2, 0.2, 0.2, 0.2], dtype=torch.float64))
+    old = torch.log(torch.tensor([0.2, 0.1, 0.3, 0.9], dtype=torch.float64))
+    assert truncated_weight(old, sampled, 2.0).tolist() == pytest.approx([1.0, 0.5, 1.5, 2.0])
+
+
+def test_the_truncated_loss_by_hand():
+    """now / old = 1.5 is clipped at 1.2 for A = 2; old / sampled = 1.5 weighs it: −2·1.2·1.5 = −3.6."""
+    now, old, sampled = (torch.log(torch.tensor([p], dtype=torch.float64)) for p in (0.45, 0.3, 0.2))
+    args = sampled, torch.tensor([2.0], dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
+    terms = policy_loss(now, *args, TIS, old)
+    assert terms.loss_T.item() == pytest.approx(-3.6)
+    assert terms.ratio_T.item() == pytest.approx(1.5) and terms.clipped_T.item()
+    assert policy_loss(now, *args, LossOptions()).ratio_T.item() == pytest.approx(2.25)
+    capped = policy_loss(now, *args, LossOptions(mismatch="tis", mismatch_cap=1.25), old)
+    assert capped.loss_T.item() == pytest.approx(-2 * 1.2 * 1.25)
+
+
+def test_metrics_by_hand():
+    """d = log 2 and −log 2: k3 is 2 − log 2 − 1 and ½ + log 2 − 1, their mean ¼."""
+    found = mismatch_metrics(
+        [row([-1.0, -1.0], ((1, 3, 0),))], [np.array([-1.0, -1.0]) + [math.log(2), -math.log(2)]]
+    )
+    assert found == {
+        "train/mismatch_mean": pytest.approx(math.log(2)),
+        "train/mismatch_kl": pytest.approx(0.25),
+        "train/mismatch_ratio_max": pytest.approx(2.0),
+    }
+    assert mismatch_metrics([], []) == {}
+    far = mismatch_metrics([row([-1.0], ((1, 2, 0),))], [np.array([-500.0])])
+    assert all(math.isfinite(value) for value in far.values())
+    old = [np.log([2.1, 1.9, 0.1], dtype=np.float32)]
+    assert capped_share([row([0.0] * 3, ((1, 4, 0),))], old, 2.0) == pytest.approx(1 / 3)
+
+
+def test_which_responses_are_left_out():
+    """Response 1 is one token too high, response 3 (two spans: some of it was forced) one too low."""
+    spans = ((1, 3, 0), (4, 6, 1), (7, 8, 2), (9, 10, 3), (11, 12, 3))
+    one = row([-1.0] * 7, spans)
+    old = np.full(7, -1.0, dtype=np.float32)
+    old[3] += math.log(2.1)
+    old[4] += math.log(1.9)
+    old[6] -= math.log(2.1)
+    (kept,), share = without_mismatched([one], [old], cap=2.0)
+    assert share == 2 / 4
+    assert kept.spans == ((1, 3, 0), (7, 8, 2))
+    assert kept.logp_sampled.tolist() == [-1.0] * 3 and kept.ids is one.ids
+    assert without_mismatched([one], [old], cap=2.2) == ([one], 0.0)
+    assert without_mismatched([one], [old + 1.0], cap=2.0) == ([], 1.0)
+
+
+def test_exact_samplers_need_no_correction(rows, advantage):
+    sampled = exact(rows)
+    plain, _ = gradient(sampled, advantage, LossOptions())
+    for loss in (TIS, MASK):
+        corrected, metrics = gradient(sampled, advantage, loss)
+        torch.testing.assert_close(corrected, plain, atol=1e-8, rtol=1e-6)
+        assert metrics["train/mismatch_kl"] < 1e-9
+    assert metrics["train/mismatch_masked"] == 0.0
+
+
+def test_truncated_weights_undo_what_the_sampler_got_wrong(rows, advantage):
+    """A sampler a factor 0.8 off on some tokens: before the first step the ratio is 1, the weight 1 / 0.8."""
+    sampled = exact(rows)
+    tokens = sum(len(one.logp_sampled) for one in rows)
+    factors = np.where(np.arange(tokens) % 3 == 0, 0.8, 1.0)
+    loss = LossOptions(clip_low=0.05, clip_high=0.05, mismatch="tis", mismatch_cap=1.2)
+    got, metrics = gradient(off_by(sampled, factors), advantage, loss)
+    assert metrics["train/ratio_max"] == pytest.approx(1.0, abs=1e-5)  # 1.25, clipped, with `off`
+    assert metrics["train/mismatch_capped"] == pytest.approx(np.mean(factors < 1))
+    assert metrics["train/mismatch_ratio_max"] == pytest.approx(1.25, abs=1e-4)
+    # The same by advantages: a token's gradient at ratio 1 is that of its weight times its advantage.
+    table_rows = [n for one in rows for start, end, n in one.spans for _ in range(end - start)]
+    weighed = np.where(factors < 1, 1.2, 1.0) * advantage[table_rows]
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(table_rows, minlength=len(advantage)))])
+    order = np.argsort(table_rows, kind="stable")
+    expected, _ = gradient(sampled, TokenAdvantage(weighed[order], offsets), LossOptions())
+    torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_off_is_as_if_there_were_no_such_option(rows, advantage):
+    """The ratio is now / sampled to the last bit, and nothing is scored before."""
+    learner = make_learner(double_model(VOCAB))
+    learner.logps = lambda rows: pytest.fail("scored")
+    metrics = learner.update(rows, advantage, update=1)
+    assert "train/mismatch_masked" not in metrics and "train/mismatch_capped" not in metrics
+    d = np.concatenate(make_learner(double_model(VOCAB)).logps(rows)) - np.concatenate(
+        [r.logp_sampled for r in rows]
+    )
+    assert metrics["train/mismatch_kl"] == pytest.approx(float((np.exp(d) - d - 1).mean()), rel=1e-3)
+    assert metrics["train/mismatch_mean"] == pytest.approx(float(np.abs(d).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "traj-mean-token-mean"])
+@pytest.mark.parametrize("kl", [0.0, 0.1])
+def test_masking_is_training_without_these_responses(groups, rows, advantage, aggregation, kl):
+    """Neither their terms nor the normaliser know them: what is left weighs more, and sums to 1 as before."""
+    loss = LossOptions(aggregation=aggregation, kl_coef=kl, mismatch="mask", mismatch_cap=1.5)
+    bad = {one.spans[0][2] for one in rows[::2]}
+    factors = np.concatenate(
+        [np.full(end - start, 1.6 if n in bad else 1.1) for one in rows for start, end, n in one.spans]
+    )
+    sampled = off_by(exact(rows), factors)
+    got, metrics = gradient(sampled, advantage, loss)
+    responses = sum(len(one.spans) for one in rows)
+    assert metrics["train/mismatch_masked"] == pytest.approx(len(bad) / responses)
+
+    without = []
+    for one in sampled:
+        keep = np.concatenate([np.full(end - start, n not in bad) for start, end, n in one.spans])
+        spans = tuple(span for span in one.spans if span[2] not in bad)
+        if spans:
+            without.append(replace(one, spans=spans, logp_sampled=one.logp_sampled[keep]))
+    expected, _ = gradient(without, advantage, replace(loss, mismatch="off"))
+    assert torch.equal(got, expected)
+    whole, _ = gradient(sampled, advantage, replace(loss, mismatch="off"))
+    assert (got - whole).abs().max() > 1e-4
+    prepared, _ = loss_rows(without, np.ones(len(advantage)), loss)
+    assert sum(float(one.weight_T.sum()) for one in prepared) == pytest.approx(1.0)
+
+
+def test_an_update_whose_responses_are_all_left_out_changes_nothing(model, rows, advantage):
+    tokens = sum(len(one.logp_sampled) for one in rows)
+    learner = make_learner(copy.deepcopy(model), loss=MASK)
+    metrics = learner.update(off_by(exact(rows), np.full(tokens, 3.0)), advantage, update=1)
+    assert metrics["train/mismatch_masked"] == 1.0 and metrics["train/optimizer_steps"] == 0
+    assert metrics["train/mismatch_ratio_max"] == pytest.approx(3.0, rel=1e-3)
+    assert all(
+        torch.equal(p, q) for p, q in zip(learner.engine.model.parameters(), model.parameters(), strict=True)
+    )
+    assert all(describe(name) for name in metrics)
+
+
+def test_auxiliary_terms_are_masked_and_not_weighed(groups, rows, advantage):
+    """With advantages of 0 only the auxiliary loss is left: `tis` leaves it as it is."""
+    table = step_table(groups)
+    aux = TokenWeight(np.ones(int(table.offsets[-1])), table.offsets)
+    tokens = sum(len(one.logp_sampled) for one in rows)
+    sampled = off_by(exact(rows), np.full(tokens, 0.7))
+    plain, _ = gradient(sampled, advantage * 0, LossOptions(), aux)
+    weighed, _ = gradient(sampled, advantage * 0, TIS, aux)
+    torch.testing.assert_close(weighed, plain, atol=1e-9, rtol=0.0)
+    learner = make_learner(double_model(VOCAB), loss=LossOptions(mismatch="mask", mismatch_cap=1.3))
+    assert learner.update(sampled, advantage * 0, update=1, aux=aux)["train/optimizer_steps"] == 0
+
+
+@pytest.mark.parametrize("changes", [{"mismatch": "is"}, {"mismatch_cap": 1.0}, {"mismatch_cap": math.nan}])
+def test_refusals(changes):
+    with pytest.raises(ValueError, match="mismatch"):
+        LossOptions(**changes)
+
+
+class Threads:
+    """Ranks in one process: `gather` waits until every thread has come."""
+
+    def __init__(self, size):
+        self._barrier, self._values, self.size = threading.Barrier(size), [None] * size, size
+
+    def rank(self, rank):
+        channel = copy.copy(self)
+        channel.rank = rank
+        return channel
+
+    def gather(self, value):
+        self._values[self.rank] = value
+        self._barrier.wait(30)
+        values = list(self._values)
+        self._barrier.wait(30)
+        return values
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_ranks_share_the_scoring(model, rows, size):
+    """Every rank makes the same number of passes, nobody makes all, and the numbers are equal to the bit."""
+    budget, module = 128, ResponseModel(copy.deepcopy(model))
+    alone = measure_rows(module, rows, temperature=0.7, token_budget=budget)
+    channel, found, passes = Threads(size), {}, [0] * size
+
+    def work(number):
+        def count(*args):
+            passes[number] += 1
+            return module(*args)
+
+        count.parameters = module.parameters
+        ranks = channel.rank(number)
+        found[number] = measure_rows(count, rows, temperature=0.7, token_budget=budget, ranks=ranks)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    prepared, _ = loss_rows(rows, np.ones(99), LossOptions())
+    batches = len(bins([len(one.ids) for one in prepared], budget))
+    assert batches > 2 and passes == [math.ceil(batches / size)] * size
+    for number in range(size):
+        for (logp, entropy), (other, another) in zip(alone, found[number], strict=True):
+            assert np.array_equal(logp, other) and np.array_equal(entropy, another)
+
+
+def test_staleness_by_hand():
+    def aged(*versions):
+        steps = [step(t, [1], [2], fresh=t == 0, policy_version=v) for t, v in enumerate(versions)]
+        return Trajectory("task", "look", "look", 0, 0, 0, steps)
+
+    assert staleness([[aged(3, 3)], [aged(3)]], 3) == {"train/stale_steps": 0.0, "train/staleness_max": 0.0}
+    found = staleness([[aged(3, 2)], [aged(1, 3)]], 3)
+    assert found == {"train/stale_steps": 0.5, "train/staleness_max": 2.0}
+    assert all(describe(name) for name in found)
+    with pytest.raises(ValueError, match="version 4 of the weights, but the learner has only come to 3"):
+        staleness([[aged(4)]], 3)
+    with pytest.raises(ValueError, match="no trajectories"):
+        staleness([[]], 3)
+
+
+def test_minibatches_and_epochs_keep_the_learner_of_before(rows, advantage):
+    """The denominator is that of before the update in every step: the ratio leaves 1 after the first."""
+    batches = BatchOptions(epochs=2, minibatches=2, token_budget=512)
+    learner = make_learner(double_model(VOCAB), loss=TIS, batches=batches, lr=1e-2)
+    metrics = learner.update(rows, advantage, update=1)
+    assert metrics["train/optimizer_steps"] == 4 and metrics["train/ratio_max"] > 1.05

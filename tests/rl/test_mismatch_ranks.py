@@ -1,0 +1,82 @@
+"""Scoring passes shared by real processes under ZeRO-3: the same numbers and weights as one process."""
+
+import multiprocessing
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from rl.assemble import step_table
+from rl.engine import OptimOptions
+from rl.engine_torch import TorchEngine
+from rl.learner import BatchOptions, Learner
+from rl.loss import LossOptions
+from rl.schedule import LearningRate
+from tests.rl.helpers import VOCAB, random_groups, score_with
+from tests.toy import tiny_model
+
+pytest.importorskip("deepspeed")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
+
+
+def make(engine):
+    return Learner(
+        engine,
+        loss=LossOptions(kl_coef=0.05, mismatch="tis", mismatch_cap=1.02),
+        batches=BatchOptions(minibatches=2, token_budget=150),
+        lr=LearningRate(1e-3),
+        temperature=1.0,
+        seed=0,
+        reference=tiny_model(VOCAB, std=0.3, seed=9),
+    )
+
+
+def play(engine):
+    """Two updates; returns the metrics of the last, log-probabilities after it, and the weights."""
+    groups = random_groups(groups=3, size=4)
+    rows = score_with(tiny_model(VOCAB, std=0.3), groups)
+    advantage = np.random.default_rng(1).normal(size=len(step_table(groups)))
+    learner = make(engine)
+    for update in (1, 2):
+        metrics = learner.update(rows, advantage, update=update)
+    logps = learner.logps(rows)
+    return metrics, logps, {name: tensor.clone().numpy() for name, tensor in learner.named_weights()}
+
+
+def on_rank(rank, port, results):
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    from rl.engine_deepspeed import DeepSpeedEngine
+
+    results.put(play(DeepSpeedEngine(tiny_model(VOCAB, std=0.3), OptimOptions(), zero_stage=3)))
+
+
+def test_two_ranks_score_and_correct_like_one():
+    expected, alone, weights = play(TorchEngine(tiny_model(VOCAB, std=0.3), OptimOptions()))
+    assert 0 < expected["train/mismatch_capped"] < 1 and expected["train/kl_ref"] > 0.01
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    processes = [context.Process(target=on_rank, args=(rank, port, results)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    answers = [results.get(timeout=240) for _ in processes]
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+    for metrics, logps, got in answers:
+        for name in ("train/loss", "train/kl_ref", "train/mismatch_kl", "train/mismatch_capped"):
+            assert metrics[name] == pytest.approx(expected[name], abs=1e-6), name
+        for one, other in zip(logps, alone, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-4)  # after four optimiser steps
+        for name, values in weights.items():
+            np.testing.assert_allclose(got[name], values, atol=1e-6)
+    assert all(np.array_equal(a, b) for a, b in zip(answers[0][1], answers[1][1], strict=True))
