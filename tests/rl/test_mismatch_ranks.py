@@ -78,5 +78,7 @@ def test_two_ranks_score_and_correct_like_one():
         for one, other in zip(logps, alone, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4)  # after four optimiser steps
         for name, values in weights.items():
-            np.testing.assert_allclose(got[name], values, atol=1e-6)
+            # Weights moved by 4e-3; where a gradient is nearly 0, AdamW makes a step of its rounding.
+            apart = np.abs(got[name] - values)
+            assert apart.max() < 2e-4 and apart.mean() < 1e-6, name
     assert all(np.array_equal(a, b) for a, b in zip(answers[0][1], answers[1][1], strict=True))
