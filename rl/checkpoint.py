@@ -1,25 +1,30 @@
 """Checkpoints to resume from: ordinary Hugging Face folders with the training state beside the weights.
 
 `checkpoints/NNNN/` holds config.json, model.safetensors and the tokenizer (load it anywhere with
-`from_pretrained`), the engine's optimiser state, and `trainer.pt`. A folder appears under its name only
-when it is complete.
+`from_pretrained`), the engine's optimiser state, and `trainer.pt`. With adapters the weights are merged, and
+`adapter/` holds the adapters by themselves, as peft writes and reads them. A folder appears under its name
+only when it is complete.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from safetensors import safe_open
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from agent.ranks import Alone, Ranks
+from rl.engine import Engine, StateError
 from rl.learner import Learner
+from rl.lora import load_adapters, save_adapters
 
-STATE_FILE = "trainer.pt"
+STATE_FILE, ADAPTER_FOLDER = "trainer.pt", "adapter"
 _MISSING = "(absent)"
 _WHERE_ENVS_PLAY = ("env.workers", "env.urls", "env.token_file", "env.timeout_s", "env.patience_s")
 _WHERE_RESPONSES_ARE_MADE = tuple(
@@ -28,6 +33,7 @@ _WHERE_RESPONSES_ARE_MADE = tuple(
 )
 _FREE = (
     "logging.", "checkpoint.", "threads", "eval.every", "train.timeout_s", "train.token_budget",
+    "train.zero_stage", "train.offload",  # the engine refuses what it cannot turn into its own
     *_WHERE_ENVS_PLAY, *_WHERE_RESPONSES_ARE_MADE,
 )  # fmt: skip
 
@@ -57,47 +63,60 @@ class Checkpoints:
     """The folder `checkpoints/` of a run."""
 
     def __init__(
-        self, folder: Path, *, keep: int, tokenizer: PreTrainedTokenizerBase, config: Mapping[str, Any]
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        tokenizer: PreTrainedTokenizerBase,
+        config: Mapping[str, Any],
+        ranks: Ranks | None = None,
     ) -> None:
         """Creates no folder before there is something to write.
 
         Args:
-            folder: Where the checkpoints go.
+            folder: Where the checkpoints go; the same for every rank, on a disk that all see.
             keep: Newest ones kept, ≥ 1.
             tokenizer: Saved beside the weights.
             config: The run's configuration as plain nested mappings; a resume under another is refused.
+            ranks: Of the run, a channel of their own (`Engine.channel`); None is a run of one process.
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         self._folder, self._keep, self._tokenizer, self._config = folder, keep, tokenizer, config
+        self._ranks = ranks or Alone()
 
     def latest(self) -> Path | None:
-        """The newest complete checkpoint, None if there is none."""
-        found = self._complete()
-        return found[-1] if found else None
+        """The newest complete checkpoint, None if there is none; rank 0 looks, so all ranks agree."""
+        return self._ranks.share(next(reversed(self._complete()), None))
 
     def save(self, learner: Learner, state: TrainState) -> Path:
         """Writes `NNNN` for `state.update`, then deletes all but the newest `keep`.
 
         Everything is written into a hidden folder first and renamed when complete, so a crash leaves
-        either the whole checkpoint or none.
+        either the whole checkpoint or none. Every rank writes its part of the optimiser's state; rank 0 the
+        rest, for which it takes the weights into main memory one by one.
         """
-        engine = learner.engine
+        engine, ranks = learner.engine, self._ranks
+        if engine.world_size != ranks.size:
+            raise ValueError(f"an engine of {engine.world_size} ranks, but a channel of {ranks.size}")
         path = self._folder / f"{state.update:04d}"
         partial = self._folder / f".{path.name}.partial"
-        weights = dict(engine.named_weights())  # every rank takes part in gathering
-        if engine.rank == 0:
+        weights = _on_rank_0(engine.named_weights(), engine.rank)
+        adapters = _on_rank_0(engine.adapter_weights(), engine.rank)
+        if ranks.rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             logging.disable_progress_bar()  # it would tear the live line
             engine.model.save_pretrained(partial, state_dict=weights)
+            if adapters:
+                save_adapters(engine.model, partial / ADAPTER_FOLDER, adapters)
             self._tokenizer.save_pretrained(partial)
             document = {**asdict(state), "version": learner.version, "config": dict(self._config)}
             torch.save(document, partial / STATE_FILE)
-        engine.reduce([0.0], "sum")  # the folder exists on every rank from here on
+        ranks.gather(None)  # the folder is there, for every rank, from here on
         engine.save(partial)
-        engine.reduce([0.0], "sum")
-        if engine.rank == 0:
+        ranks.gather(None)
+        if ranks.rank == 0:
             if path.exists():
                 shutil.rmtree(path)
             partial.rename(path)
@@ -108,9 +127,11 @@ class Checkpoints:
     def restore(self, path: Path, learner: Learner) -> TrainState:
         """Loads weights, optimiser and version into `learner`.
 
+        The number of ranks may be another one than when it was written.
+
         Raises:
-            CheckpointError: the checkpoint is of another configuration (all differences are listed), or
-                not complete.
+            CheckpointError: the checkpoint is of another configuration (all differences are listed), not
+                complete, or of a kind that this engine cannot take.
         """
         if not (path / STATE_FILE).is_file():
             raise CheckpointError(f"{path} is not a checkpoint: it has no {STATE_FILE}")
@@ -121,19 +142,77 @@ class Checkpoints:
                 f"{path} was written under another configuration; resume with the same, or start anew:\n  "
                 + "\n  ".join(differences)
             )
-        model = learner.engine.model
-        saved = type(model).from_pretrained(path, dtype=model.dtype)
-        learner.engine.load_weights(saved.state_dict())
-        learner.engine.load(path)
+        engine = learner.engine
+        if (path / ADAPTER_FOLDER).is_dir():
+            engine.load_weights(load_adapters(path / ADAPTER_FOLDER))
+        else:
+            engine.load_weights(_saved_weights(path, engine.model))
+        try:
+            engine.load(path)
+        except StateError as error:
+            raise CheckpointError(str(error)) from error
+        if (path / ADAPTER_FOLDER).is_dir():
+            self._check_base(path, engine)
         learner.version = document["version"]
         names = {one.name for one in fields(TrainState)}
         return TrainState(**{name: value for name, value in document.items() if name in names})
+
+    def _check_base(self, path: Path, engine: Engine) -> None:
+        """Raises a CheckpointError unless the frozen weights are those the adapters were trained on."""
+        saved, wrong = _SavedWeights(path), ""
+        for name, weight in engine.named_weights():
+            if engine.rank == 0 and not wrong and not _same(weight.cpu(), saved[name]):
+                wrong = name
+        if wrong := self._ranks.share(wrong):
+            raise CheckpointError(
+                f"{path} holds adapters of another model than the one loaded now: with them, {wrong} is not "
+                "what it was. Have the files of model.path changed since the run began?"
+            )
 
     def _complete(self) -> list[Path]:
         if not self._folder.is_dir():
             return []
         found = [p for p in self._folder.iterdir() if p.name.isdigit() and (p / STATE_FILE).is_file()]
         return sorted(found, key=lambda p: int(p.name))
+
+
+class _SavedWeights(Mapping[str, torch.Tensor]):
+    """The weights in a folder of safetensors, each read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._files = {}
+        for file in sorted(path.glob("*.safetensors")):
+            opened = safe_open(file, framework="pt")
+            self._files |= dict.fromkeys(opened.keys(), opened)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._files[name].get_tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _saved_weights(path: Path, model: PreTrainedModel) -> Mapping[str, torch.Tensor]:
+    """The weights in `path` by the names of `model`."""
+    saved = _SavedWeights(path)
+    if all(name in saved for name, _ in model.named_parameters()):
+        return saved
+    # Some architectures are laid out otherwise in files than in memory; the library knows how to turn them.
+    return type(model).from_pretrained(path, dtype=model.dtype).state_dict()
+
+
+def _on_rank_0(weights: Iterator[tuple[str, torch.Tensor]], rank: int) -> dict[str, torch.Tensor]:
+    """Takes part in gathering all weights; keeps them, in main memory, on rank 0 only."""
+    return {name: weight.to("cpu") for name, weight in weights if rank == 0}
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal but for the rounding of another device."""
+    rtol = 1e-5 if a.dtype == torch.float32 else 2e-2
+    return torch.allclose(a.float(), b.float(), rtol=rtol, atol=1e-5)
 
 
 def config_differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
