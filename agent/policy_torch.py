@@ -19,11 +19,8 @@ from agent.draw import draw, signals
 from agent.flight import Flight
 from agent.kv_slots import ATTENTION, KVSlots
 from agent.policy import Sampling
+from agent.rows import PolicyError, WeightCheck, check_keys, extended
 from agent.types import Generation, Request
-
-
-class PolicyError(RuntimeError):
-    """The policy was used against its contract, or given weights of another model."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +93,7 @@ class TorchPolicy:
                 self._drop(row)
             self._cache.free()
 
+    @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`.
 
@@ -111,22 +109,11 @@ class TorchPolicy:
         self._check_idle("load_weights")
         for row in self._rows.values():
             self._drop(row)
-        targets = self._model.state_dict()
-        loaded = set()
+        targets = self._model.state_dict(keep_vars=True)
+        check = WeightCheck(targets)
         for name, tensor in weights:
-            target = targets.get(name)
-            if target is None:
-                raise PolicyError(f"load_weights: unknown weight {name!r}; there are {', '.join(targets)}")
-            if target.shape != tensor.shape:
-                raise PolicyError(
-                    f"load_weights: {name} is {tuple(tensor.shape)}, the policy's is {tuple(target.shape)}: "
-                    "these are weights of another model"
-                )
-            target.copy_(tensor)
-            loaded.add(target.data_ptr())
-        missing = [name for name, target in targets.items() if target.data_ptr() not in loaded]
-        if missing:
-            raise PolicyError(f"load_weights: no value for {', '.join(missing)}")
+            targets[check.take(name, tensor)].copy_(tensor)
+        check.finish()
         self.version = version
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
@@ -139,7 +126,7 @@ class TorchPolicy:
             PolicyError: As `start`, or responses are in flight.
         """
         self._check_idle("generate")
-        _check_keys(requests)
+        check_keys(requests)
         found: dict[int, Generation] = {}
         for first in range(0, len(requests), self._max_parallel):
             self.start(requests[first : first + self._max_parallel], sampling)
@@ -157,7 +144,7 @@ class TorchPolicy:
         busy = {row.key for row in self._seated.values()} | {row.key for row, _ in self._queue}
         if busy and sampling != self._sampling:
             raise PolicyError(f"start: {self._sampling} is in flight, got {sampling}; finish that first")
-        _check_keys(requests, busy)
+        check_keys(requests, busy)
         self._sampling = sampling
         self._queue.extend([(self._extend(request), request) for request in requests])
 
@@ -192,21 +179,9 @@ class TorchPolicy:
     def _extend(self, request: Request) -> _Row:
         """Adds the request's ids to its row and checks that there is room for a response."""
         row = self._rows.get(request.key)
+        ids, kept = extended(row.ids if row else None, request, self.window)
         if row is None:
-            if not request.fresh:
-                raise PolicyError(f"generate: key {request.key} is unknown and its request not fresh")
             row = self._rows[request.key] = _Row(request.key)
-        kept = 0 if request.fresh else len(row.ids) if request.keep is None else request.keep
-        if kept > len(row.ids):
-            raise PolicyError(f"generate: key {request.key} keeps {kept} tokens of the {len(row.ids)} it has")
-        ids = [*row.ids[:kept], *request.ids]
-        nothing_new = not request.ids and (request.keep is None or not kept)
-        if nothing_new or len(ids) >= self.window or request.max_new_tokens < 1:
-            raise PolicyError(
-                f"generate: key {request.key} adds {len(request.ids)} tokens, which makes {len(ids)}, and "
-                f"asks for up to {request.max_new_tokens}; a prompt must not be empty and must leave room in "
-                f"the window ({self.window})"
-            )
         row.ids = ids
         row.cached = min(row.cached, kept, len(ids) - 1)  # the last token is fed again if nothing was added
         return row
@@ -307,9 +282,3 @@ class TorchPolicy:
             slots=batch,
         )
         return output.logits[0].float()
-
-
-def _check_keys(requests: Sequence[Request], busy: set[int] = frozenset()) -> None:
-    keys = [request.key for request in requests]
-    if len(set(keys)) != len(keys) or not busy.isdisjoint(keys):
-        raise PolicyError("generate: two requests have the same key; a row has one response at a time")
