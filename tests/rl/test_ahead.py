@@ -1,0 +1,82 @@
+"""Rollouts one update ahead: what they sample with, and that the run is otherwise the same."""
+
+import threading
+
+import pytest
+
+from rl.ahead import Ahead
+from rl.collect import collect
+from rl.plan import Play
+from rl.store import load_groups
+from rl.track import read_metrics
+from tests.rl.helpers import pretrained_toy, toy_run
+from tests.toy import ToyEnv, toy_tasks
+
+GROUPS = dict(groups=3, group_size=4)
+
+
+def stored(run_dir, update):
+    return load_groups(run_dir / "trajectories" / f"{update:04d}.parquet")
+
+
+def responses(groups):
+    return [
+        (tr.group, tr.index, [step.response_ids for step in tr.steps]) for group in groups for tr in group
+    ]
+
+
+def test_an_update_ahead_is_sampled_with_the_weights_of_one_before(tmp_path):
+    toy_run(tmp_path, updates=4, staleness=1, **GROUPS)
+    versions = [
+        {step.policy_version for group in stored(tmp_path, update) for tr in group for step in tr.steps}
+        for update in (1, 2, 3, 4)
+    ]
+    assert versions == [{0}, {0}, {1}, {2}]
+
+
+def test_what_is_rolled_out_ahead_is_what_the_older_policy_plays(tmp_path):
+    """Update 2's trajectories against those of the untrained policy, played by themselves."""
+    toy_run(tmp_path / "ahead", updates=2, staleness=1, **GROUPS)
+    toy = pretrained_toy()
+    play = Play(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, **GROUPS)
+    alone = collect(toy.policy(), play, position=GROUPS["groups"], seed=3).groups
+    assert responses(stored(tmp_path / "ahead", 2)) == responses(alone)
+    toy_run(tmp_path / "in_step", updates=2, **GROUPS)
+    assert responses(stored(tmp_path / "ahead", 1)) == responses(stored(tmp_path / "in_step", 1))
+    assert responses(stored(tmp_path / "ahead", 2)) != responses(stored(tmp_path / "in_step", 2))
+
+
+def test_bound_0_is_the_run_in_step_and_both_repeat(tmp_path):
+    for name, staleness in (("a", 0), ("b", 0), ("c", 1), ("d", 1)):
+        toy_run(tmp_path / name, updates=3, staleness=staleness, **GROUPS)
+    losses = {
+        name: [record["train/loss"] for record in read_metrics(tmp_path / name / "metrics.jsonl")]
+        for name in "abcd"
+    }
+    assert losses["a"] == losses["b"]
+    assert losses["c"] == losses["d"]
+    assert losses["a"][0] == losses["c"][0] and losses["a"] != losses["c"]
+
+
+def test_tasks_go_on_where_the_rollout_before_ended_though_filters_draw_more(tmp_path):
+    """With groups dropped and replaced, no group number comes twice and none is left out."""
+    toy_run(tmp_path, updates=3, staleness=1, credit=("dynamic_sampling", "returns", "grpo"), **GROUPS)
+    numbers = [group[0].group for update in (1, 2, 3) for group in stored(tmp_path, update)]
+    assert numbers == sorted(set(numbers))
+    drawn = [record["rollout/dropped_groups"] for record in read_metrics(tmp_path / "metrics.jsonl")]
+    assert sum(drawn) > 0
+
+
+def test_trouble_ahead_is_raised_where_the_result_is_asked_for():
+    release = threading.Event()
+
+    def work():
+        release.wait(10)
+        raise OSError("the environments are gone")
+
+    ahead = Ahead(work)
+    release.set()
+    ahead.wait()
+    with pytest.raises(OSError, match="the environments are gone"):
+        ahead.take()
+    assert Ahead(lambda: 3).take() == 3
