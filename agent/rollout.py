@@ -27,7 +27,7 @@ from agent.steering import Steering
 from agent.types import Generation, Group
 from agent.watchdog import Watchdog
 from envs.base import Env, Task
-from envs.pool import EnvPool, LocalPool, Reply
+from envs.pool import EnvPool, Reply, opened
 
 __all__ = ["Mode", "OnFailure", "Progress", "Rollout", "RolloutError", "RolloutOptions", "Tally", "rollout"]
 
@@ -165,10 +165,9 @@ class Rollout:
         Raises:
             RolloutError: an environment failed and `on_failure` is `stop`.
         """
-        given = isinstance(self._environments, EnvPool)
-        self._pool = self._environments if given else LocalPool(self._environments)
         turn = self._round if self._options.mode == "deterministic" else self._tick
-        with Watchdog(self._options.watchdog_s, self._waiting_for) as self._watchdog:
+        watchdog = Watchdog(self._options.watchdog_s, self._waiting_for)
+        with opened(self._environments) as self._pool, watchdog as self._watchdog:
             try:
                 while self._roster.waiting or self._live:
                     played = turn()
@@ -177,11 +176,8 @@ class Rollout:
             finally:
                 for key in list(self._live):
                     self._leave(key)
-                if not given:
-                    self._pool.close()
         groups = self._roster.groups()
-        steps = [step for group in groups for trajectory in group for step in trajectory.steps]
-        played = sum(end - start for step in steps for start, end in step.sampled)
+        played = sum(trajectory.tokens_sampled for group in groups for trajectory in group)
         self.tally.unplayed = self._sampled - played
         return groups
 

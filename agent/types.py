@@ -147,8 +147,8 @@ class Trajectory:
 
     @property
     def tokens_sampled(self) -> int:
-        """Response tokens over all steps."""
-        return sum(len(s.response_ids) for s in self.steps)
+        """Response tokens over all steps, those apart that were put there."""
+        return sum(end - start for step in self.steps for start, end in step.sampled)
 
 
 Group = list[Trajectory]

@@ -9,7 +9,8 @@ actions, and checks that the replies repeat. A `Failure` says that it has given 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from envs.base import Env, EnvError, Outcome, Task
 from envs.pool_types import Failure, Reply, Trace, check, diverged, raised
@@ -243,3 +244,13 @@ class LocalPool(EnvPool):
         for key in list(self._traces):
             self.release(key)
         self._idle.clear()
+
+
+@contextmanager
+def opened(environments: EnvPool | Callable[[], Env]) -> Iterator[EnvPool]:
+    """Gives a pool: `environments`, which stays open, or one in this process that is closed afterwards."""
+    if isinstance(environments, EnvPool):
+        yield environments
+    else:
+        with LocalPool(environments) as pool:
+            yield pool

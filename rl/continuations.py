@@ -27,7 +27,7 @@ from configs.seeds import derive
 from credit._continuations import Candidate, Segment
 from credit.table import StepTable
 from envs.base import EnvError, Observation, Task
-from envs.pool import EnvPool, LocalPool, Reply
+from envs.pool import EnvPool, Reply, opened
 from rl.plan import Play
 
 Place = tuple[int, int]
@@ -145,10 +145,7 @@ class Continuations:
         if not places:
             return {}
         began = time.perf_counter()
-        with ExitStack() as stack:
-            pool = self._play.environments
-            if not isinstance(pool, EnvPool):
-                pool = stack.enter_context(LocalPool(pool))
+        with opened(self._play.environments) as pool, ExitStack() as stack:
             groups = self._played(pool, places, samples, stack)
         played = [tr for group in groups for tr in group]
         for what, amount in (

@@ -8,7 +8,6 @@ post-step update trains on all states that were branched in.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from itertools import count
 
 import numpy as np
@@ -23,7 +22,7 @@ from credit.branch import Branch
 from credit.pipeline import CreditResult, Pipeline
 from credit.sso import SSO, new_statistics, reloaded, update_statistics
 from envs.base import Outcome
-from envs.pool import EnvPool, LocalPool, Reply
+from envs.pool import EnvPool, Reply, opened
 from rl.assemble import step_table, token_rows
 from rl.checkpoint import TrainState
 from rl.continuations import Resumed
@@ -79,10 +78,7 @@ class Searcher:
         """
         told = "A search waits for environments or answers."
         watchdog = Watchdog(self.play.options.watchdog_s, lambda: told)
-        with clock("rollout"), watchdog, ExitStack() as stack:
-            pool = self.play.environments
-            if not isinstance(pool, EnvPool):
-                pool = stack.enter_context(LocalPool(pool))
+        with clock("rollout"), watchdog, opened(self.play.environments) as pool:
             run = _Run(self, pool, state, watchdog, on_progress)
             return run.play(first_task(state, self.play))
 
