@@ -83,6 +83,8 @@ def _loss_options(config: Config) -> LossOptions:
         aggregation=train.aggregation,
         kl_coef=train.kl_coef,
         kl_kind=train.kl_kind,
+        mismatch=train.mismatch,
+        mismatch_cap=train.mismatch_cap,
         entropy_coef=train.entropy_coef,
         norm_length=config.prompt.max_response_tokens,
     )
