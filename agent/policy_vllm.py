@@ -81,6 +81,7 @@ class VLLMPolicy:
         config = AutoConfig.from_pretrained(model)
         with torch.device("meta"):
             self._targets = AutoModelForCausalLM.from_config(config).state_dict(keep_vars=True)
+        self._vocabulary = config.get_text_config().vocab_size
         self._engine = VLLMEngine(
             str(model),
             config,
@@ -129,11 +130,17 @@ class VLLMPolicy:
             raise PolicyError(f"start: {self._sampling} is in flight, got {sampling}; finish that first")
         if 0.0 < sampling.temperature < LEAST_TEMPERATURE:
             raise PolicyError(
-                f"start: temperature {sampling.temperature}, but vLLM samples at {LEAST_TEMPERATURE} then: use "
-                "0, which is greedy, or a higher one"
+                f"start: vLLM would sample at {LEAST_TEMPERATURE} instead of {sampling.temperature}: use 0 "
+                "(greedy) or a higher temperature"
             )
         check_keys(requests, {response.key for response in self._flight.values()})
         rows = [extended(self._rows.get(request.key), request, self.window)[0] for request in requests]
+        for request in requests:
+            if max(request.ids, default=0) >= self._vocabulary:  # vLLM would read past its embeddings
+                raise PolicyError(
+                    f"start: key {request.key} adds token {max(request.ids)}; the model's vocabulary has "
+                    f"{self._vocabulary}: the tokenizer is another model's"
+                )
         made = [
             self._engine.request(
                 row,

@@ -91,9 +91,6 @@ class VLLMEngine:
             limit: Longest response.
             stop_ids: Tokens that end it; the model's end token does not.
             everything: Log-probabilities of the whole vocabulary, not only of the token sampled.
-
-        Raises:
-            PolicyError: vLLM refuses it, as for a token the model does not know.
         """
         from vllm import SamplingParams
         from vllm.inputs import tokens_input
@@ -107,12 +104,9 @@ class VLLMEngine:
             logprobs=-1 if everything else 0,
             detokenize=False,
         )
-        try:
-            made = self._engine.input_processor.process_inputs(
-                "row", tokens_input(list(ids)), params, self._tasks
-            )
-        except ValueError as error:
-            raise PolicyError(f"vLLM refuses a request: {error}") from error
+        made = self._engine.input_processor.process_inputs(
+            "row", tokens_input(list(ids)), params, self._tasks
+        )
         self._engine.input_processor.assign_request_id(made)  # a name of its own
         return made
 

@@ -1,0 +1,51 @@
+"""The backends that the contract of `agent.policy.Policy` is tested with.
+
+A new one is a generator function here: it starts what the backend needs, yields a function that returns a
+policy (`WINDOW`, `PARALLEL`, `STOP`) with the weights of a given `contract_model` as version 0, no rows and
+nothing in flight, and ends what it started. Several tests share what it starts.
+"""
+
+import tempfile
+
+import pytest
+
+from agent.policy_torch import TorchPolicy
+from tests.toy import tiny_model
+
+VOCAB, STOP = 50, 3
+WINDOW, PARALLEL = 320, 16
+
+
+def contract_model(seed=0):
+    """A peaked random model whose heads have a size (32) that every backend's attention can do."""
+    return tiny_model(VOCAB, hidden=128, std=0.12, seed=seed)
+
+
+def torch_backend():
+    def policy_of(model):
+        return TorchPolicy(model, [STOP], window=WINDOW, max_parallel=PARALLEL)
+
+    yield policy_of
+
+
+def vllm_backend():
+    pytest.importorskip("vllm")
+    from agent.policy_vllm import VLLMPolicy
+
+    with tempfile.TemporaryDirectory() as folder:
+        contract_model().save_pretrained(folder)
+        policy = VLLMPolicy(folder, [STOP], window=WINDOW, max_parallel=PARALLEL, eager=True)
+
+    def policy_of(model):
+        for key in list(policy._rows):
+            policy.release(key)
+        policy.load_weights(model.named_parameters(), version=0)
+        return policy
+
+    yield policy_of
+
+
+BACKENDS = {
+    "torch": (torch_backend, ()),
+    "vllm": (vllm_backend, pytest.mark.slow),
+}
