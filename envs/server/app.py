@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Header, Request
+from fastapi import FastAPI, Header
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from envs.base import EnvError
 from envs.server.description import Description, Hello
 from envs.server.desk import Desk
-from envs.server.guard import Guard
+from envs.server.guard import Guard, unreadable
 from envs.server.metrics import Metrics
 from envs.server.tasks import TaskBook
 from envs.server.wire import BATCH, HEADER, Answer, Batch, Stored, Upload, answers
@@ -63,7 +63,7 @@ def make_app(
         lifespan=lifespan,
     )
     app.add_middleware(Guard, token=token, body=limits.body, rate=limits.rate, metrics=metrics)
-    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(RequestValidationError, unreadable)
 
     def mismatch(fingerprint: str | None) -> Response | None:
         if fingerprint in (None, environment.fingerprint):
@@ -116,10 +116,3 @@ def make_app(
         return Response(answers.dump_json(answer), media_type="application/json")
 
     return app
-
-
-async def _unreadable(request: Request, error: Exception) -> Response:
-    """Says where a request is wrong, without what was in it: that may be large, or no text at all."""
-    assert isinstance(error, RequestValidationError)
-    faults = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()[:10]]
-    return JSONResponse({"detail": faults}, 422)

@@ -9,9 +9,12 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from envs.server.metrics import Metrics
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import Counter
 
 OPEN_PATHS = ("/healthz", "/readyz")
 """Answered without a token, for load balancers."""
@@ -23,6 +26,12 @@ DISCARD_SECONDS = 2.0
 """Time in which the rest of a refused body is still taken in."""
 
 _CLIENTS = 4096
+
+
+class Refusals(Protocol):
+    """Metrics with a counter of refused requests, by status."""
+
+    refused: Counter
 
 
 class Guard:
@@ -44,7 +53,7 @@ class Guard:
         token: str | None,
         body: int,
         rate: float,
-        metrics: Metrics,
+        metrics: Refusals,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app, self._token, self._body, self._rate = app, token, body, rate
@@ -130,3 +139,10 @@ class Guard:
         headers += [(b"www-authenticate", b"Bearer")] if status == 401 else []
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+async def unreadable(request: Request, error: Exception) -> Response:
+    """Says where a request is wrong, without what was in it: that may be large, or no text at all."""
+    assert isinstance(error, RequestValidationError)
+    faults = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()[:10]]
+    return JSONResponse({"detail": faults}, 422)

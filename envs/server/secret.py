@@ -1,4 +1,4 @@
-"""The token of environment servers, on both sides."""
+"""The token of servers, on both sides."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TOKEN_VARIABLE = "SIBLING_ENV_TOKEN"
 _SHORTEST = 16
 
 
-def read_token(file: Path | None) -> str | None:
-    """Returns the token of a file, or of the variable SIBLING_ENV_TOKEN; None if there is neither.
+def read_token(file: Path | None, variable: str = TOKEN_VARIABLE) -> str | None:
+    """Returns the token of a file, or of an environment variable; None if there is neither.
 
     Raises:
         EnvError: the file cannot be read, or the token is too short to be a secret.
     """
     if file is None:
-        token = os.environ.get(TOKEN_VARIABLE)
-        where = f"the variable {TOKEN_VARIABLE}"
+        token = os.environ.get(variable)
+        where = f"the variable {variable}"
     else:
         where = str(file)
         try:

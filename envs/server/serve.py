@@ -1,4 +1,4 @@
-"""Runs an environment server until a signal: then it takes no new sessions, and ends with the open ones."""
+"""Runs a server until a signal: then it takes no new sessions, and ends with the open ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
+from fastapi import FastAPI
 
 from envs.base import EnvError
 from envs.pool import EnvPool
@@ -39,12 +40,25 @@ class Address:
     private_key: Path | None = None
 
 
+class Work(Protocol):
+    """What a server does for its clients, as far as its beginning and end are concerned."""
+
+    draining: bool
+
+    @property
+    def alive(self) -> bool:
+        """Whether it works."""
+
+    def __len__(self) -> int:
+        """How much of it is open."""
+
+
 class _Server(uvicorn.Server):
     """Uvicorn, with a first signal that only drains."""
 
-    def __init__(self, config: uvicorn.Config, desk: Desk, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, work: Work, drain_seconds: float) -> None:
         super().__init__(config)
-        self._desk, self._drain_seconds = desk, drain_seconds
+        self._work, self._drain_seconds = work, drain_seconds
         self._until: float | None = None
         self.failed = False
 
@@ -53,13 +67,13 @@ class _Server(uvicorn.Server):
         if self._until is not None or sig == signal.SIGINT:
             self.should_exit = True
             return
-        self._desk.draining = True
+        self._work.draining = True
         self._until = time.monotonic() + self._drain_seconds
 
     async def on_tick(self, counter: int) -> bool:
         """Ends when nothing is left to drain, or nothing works any more."""
-        drained = self._until is not None and (not len(self._desk) or time.monotonic() > self._until)
-        self.failed = not self._desk.alive
+        drained = self._until is not None and (not len(self._work) or time.monotonic() > self._until)
+        self.failed = not self._work.alive
         self.should_exit = self.should_exit or drained or self.failed
         return await super().on_tick(counter)
 
@@ -79,37 +93,60 @@ def serve(
     Raises:
         EnvError: it would listen to other machines without a token, the address is taken, or its pool failed.
     """
-    if token is None and not _is_loopback(address.host):
-        raise EnvError(
-            f"serving on {address.host!r} needs a token, since other machines can reach it: put one into a "
-            f"file and say --token-file FILE, or set {TOKEN_VARIABLE}; or serve on 127.0.0.1."
-        )
+    check_token(address, token, TOKEN_VARIABLE)
     metrics = Metrics()
     desk = Desk(pool, book, limit=limits.sessions, idle_seconds=limits.idle_seconds, metrics=metrics)
     app = make_app(desk, book, environment, limits=limits, metrics=metrics, token=token)
-    options: dict[str, Any] = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 10}
-    options["timeout_keep_alive"] = 60  # a policy may think for long between two batches
-    if address.certificate is not None:
-        options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.private_key}
-    config = uvicorn.Config(app, host=address.host, port=address.port, **options)
-    server = _Server(config, desk, drain_seconds)
+    try:
+        listener = listen(address)
+    except EnvError:
+        pool.close()
+        raise
+    if not run_until_signal(app, desk, listener, environment.name, address, drain_seconds):
+        raise EnvError("the environment workers failed; see the messages above.")
+
+
+def check_token(address: Address, token: str | None, variable: str) -> None:
+    """Raises an EnvError if other machines could reach a server without a token."""
+    if token is None and not _is_loopback(address.host):
+        raise EnvError(
+            f"serving on {address.host!r} needs a token, since other machines can reach it: put one into a "
+            f"file and say --token-file FILE, or set {variable}; or serve on 127.0.0.1."
+        )
+
+
+def listen(address: Address) -> socket.socket:
+    """Opens the server's socket; from now on, who connects waits instead of being turned away.
+
+    Raises:
+        EnvError: The address is taken, or not this machine's.
+    """
+    config = uvicorn.Config("", host=address.host, port=address.port, log_level="critical")
     try:
         listener = config.bind_socket()
     except SystemExit:
-        pool.close()
         raise EnvError(f"cannot listen on {address.host}:{address.port}: is it taken?") from None
     # Connections inherit it. asyncio leaves it out for a socket made without naming TCP, as uvicorn's is, and
     # then every reply waits some 40 ms for the client's delayed acknowledgement of its headers.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.listen(config.backlog)  # from now on, who connects waits instead of being turned away
+    listener.listen(config.backlog)
+    return listener
+
+
+def run_until_signal(
+    app: FastAPI, work: Work, listener: socket.socket, what: str, address: Address, drain_seconds: float
+) -> bool:
+    """Says where it serves `what`, and does until a signal; returns whether its work went well to the end."""
+    options: dict[str, Any] = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 10}
+    options["timeout_keep_alive"] = 60  # a client may think for long between two requests
+    if address.certificate is not None:
+        options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.private_key}
+    server = _Server(uvicorn.Config(app, **options), work, drain_seconds)
     scheme = "http" if address.certificate is None else "https"
     host, port = listener.getsockname()[:2]
-    print(
-        f"serving {environment.name} at {scheme}://{host}:{port} (schema at /docs), until Ctrl-C", flush=True
-    )
+    print(f"serving {what} at {scheme}://{host}:{port} (schema at /docs), until Ctrl-C", flush=True)
     server.run(sockets=[listener])
-    if server.failed:
-        raise EnvError("the environment workers failed; see the messages above.")
+    return not server.failed
 
 
 def _is_loopback(host: str) -> bool:
