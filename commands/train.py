@@ -104,7 +104,11 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     held_out = world.tasks(config.eval.split, config.eval.tasks)
 
     checkpoints = Checkpoints(
-        run_dir / "checkpoints", keep=config.checkpoint.keep, tokenizer=tokenizer, config=build.plain(config)
+        run_dir / "checkpoints",
+        keep=config.checkpoint.keep,
+        tokenizer=tokenizer,
+        config=build.plain(config),
+        ranks=ranks,
     )
     newest = checkpoints.latest()
     state = checkpoints.restore(newest, learner) if newest else TrainState()
