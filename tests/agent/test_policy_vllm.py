@@ -94,6 +94,29 @@ def test_packed_weights_would_be_noticed(policy, folder, monkeypatch):
         VLLMPolicy(folder, [STOP], window=320, eager=True)
 
 
+def test_sleep_and_waking_up_by_new_weights(policy, monkeypatch):
+    """As on an accelerator: vLLM's scheduler and executor do all of it, only the memory of a CPU stays."""
+    monkeypatch.setattr(policy._engine, "cpu", False)
+    core, request = policy._engine._core.engine_core, Request(0, [5, 6], True, 0, 12)
+    policy.load_weights(contract_model().named_parameters(), 1)
+    policy.generate([request], Sampling())
+    for seed in (1, 2):
+        model = contract_model(seed)
+        policy.sleep()
+        policy.sleep()
+        assert core.model_executor.sleeping_tags == {"weights", "kv_cache"} and core.is_scheduler_paused()
+        with pytest.raises(PolicyError, match="after sleep again"):
+            policy.generate([request], Sampling())
+        with pytest.raises(PolicyError, match="no value for"):
+            policy.load_weights(list(model.named_parameters())[:-1], 2)
+        with pytest.raises(PolicyError, match="after sleep again"):
+            policy.generate([request], Sampling())
+        policy.load_weights(model.named_parameters(), 3)
+        assert not core.model_executor.sleeping_tags and not core.is_scheduler_paused()
+        generation = policy.generate([request], Sampling())[0]
+        assert generation.logps == pytest.approx(full_logps(model, [5, 6], generation.ids), **NEAR)
+
+
 @pytest.mark.parametrize("eager", [True, False])
 def test_another_architecture_with_its_head_untied(policy, tmp_path, eager):
     config = LlamaConfig(
