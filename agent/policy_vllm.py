@@ -77,11 +77,13 @@ class VLLMPolicy:
     ) -> None:
         self.version = 0
         self.window = window
-        self._stop_ids = sorted(set(stop_ids))
         config = AutoConfig.from_pretrained(model)
         with torch.device("meta"):
             self._targets = AutoModelForCausalLM.from_config(config).state_dict(keep_vars=True)
         self._vocabulary = config.get_text_config().vocab_size
+        self._stop_ids = sorted(
+            {token for token in stop_ids if token < self._vocabulary}
+        )  # vLLM takes no other
         self._engine = VLLMEngine(
             str(model),
             config,

@@ -1,26 +1,31 @@
 """Speed of generation: sampled tokens a second while trajectories grow.
 
-    python -m bench.generation [--parallel 64 128] [--steps 20] [--threads 2]
+    python -m bench.generation [--parallel 64 128] [--steps 20] [--threads 2] [--backends torch vllm]
 
 A random model of the embedded policy's size. The first prompt of a row has 120 tokens, shared by eight
 rows; each later step adds a prompt of 10 to 30 tokens and samples 8 to 14, so a row grows to some 700
 tokens in 20 steps. Tokens per CPU second are the figure to compare on a machine that does other work.
+vLLM takes part where it is installed (.venv-vllm on a CPU); its start and compilation are not counted.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import importlib.util
+import tempfile
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from agent.policy import Sampling
+from agent.policy import Policy, Sampling
 from agent.policy_torch import TorchPolicy
 from agent.types import Request
 
-VOCAB = 1024
+VOCAB, WINDOW = 1024, 1536
 
 
 def make_model() -> Qwen2ForCausalLM:
@@ -41,9 +46,31 @@ def make_model() -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config).eval()
 
 
-def play(model: Qwen2ForCausalLM, parallel: int, steps: int) -> dict[str, float]:
+def torch_policy(model: Qwen2ForCausalLM, parallel: int) -> Policy:
+    """Returns a policy of plain PyTorch."""
+    return TorchPolicy(model, [VOCAB], window=WINDOW, max_parallel=parallel)
+
+
+def vllm_policy(model: Qwen2ForCausalLM, parallel: int, *, eager: bool = False) -> Policy:
+    """Returns a policy of vLLM."""
+    from agent.policy_vllm import VLLMPolicy
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        policy = VLLMPolicy(folder, [VOCAB], window=WINDOW, max_parallel=parallel, eager=eager)
+    policy.load_weights(model.named_parameters(), version=1)
+    return policy
+
+
+BACKENDS: dict[str, Callable[[Qwen2ForCausalLM, int], Policy]] = {
+    "torch": torch_policy,
+    "vllm": vllm_policy,
+    "vllm-eager": functools.partial(vllm_policy, eager=True),
+}
+
+
+def play(policy: Policy, parallel: int, steps: int) -> dict[str, float]:
     """Generates `steps` responses in each of `parallel` rows and returns the figures."""
-    policy = TorchPolicy(model, [VOCAB], window=1536, max_parallel=parallel)
     rng = np.random.default_rng(0)
     sampled = prompted = 0
     lengths = np.zeros(parallel, dtype=int)
@@ -82,14 +109,21 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, nargs="+", default=[1, 16, 64, 128])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    there = ["torch", *(["vllm"] if importlib.util.find_spec("vllm") else [])]
+    parser.add_argument("--backends", nargs="+", default=there, choices=BACKENDS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = make_model()
     for parallel in options.parallel:
-        figures = play(model, parallel, options.steps)
-        print(
-            f"parallel {parallel:4d}  " + "  ".join(f"{name} {value:,.1f}" for name, value in figures.items())
-        )
+        for backend in options.backends:
+            policy = BACKENDS[backend](model, parallel)
+            play(policy, parallel, 2)
+            figures = play(policy, parallel, options.steps)
+            print(
+                f"{backend:10s} parallel {parallel:4d}  "
+                + "  ".join(f"{name} {value:,.1f}" for name, value in figures.items()),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def policy(folder):
-    return VLLMPolicy(folder, [STOP], window=320, max_parallel=64, batched_tokens=320, eager=True)
+    return VLLMPolicy(folder, [STOP, VOCAB], window=320, max_parallel=64, batched_tokens=320, eager=True)
 
 
 def test_it_says_what_is_missing_before_anything_starts(policy, folder):
