@@ -1,10 +1,11 @@
 """Fills the figures of README.md from the runs that produced them.
 
-    python -m bench.readme runs/ID [runs/ID …]
+    python -m bench.readme runs/ID [runs/ID …] [runs/ablations/NAME …]
 
 Between `<!-- line:NAME -->` and `<!-- /line -->` goes the last line of the first run named whose experiment
-is NAME; between `<!-- figures:NAME -->` and `<!-- /figures -->` the table of all of them. Blocks without a
-run stay as they are.
+is NAME; between `<!-- figures:NAME -->` and `<!-- /figures -->` the table of all of them; between
+`<!-- ablation:NAME -->` and `<!-- /ablation -->` the table of the ablation in runs/ablations/NAME. Blocks
+without a run stay as they are.
 """
 
 from __future__ import annotations
@@ -21,29 +22,38 @@ from eval.summary import result_line, summarise
 README = Path(__file__).resolve().parent.parent / "README.md"
 LINE = re.compile(r"(<!-- line:(\w+) -->\n```\n\$ [^\n]*\n).*?(```\n<!-- /line -->)", re.DOTALL)
 TABLE = re.compile(r"(<!-- figures:(\w+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
+ABLATION = re.compile(r"(<!-- ablation:(\w+) -->\n).*?(<!-- /ablation -->)", re.DOTALL)
 COLUMNS = ["method", "seed", "updates", "tasks", "before", "after", "difference"]
 SCORES = ["score before", "score after"]
 
 
 def main(folders: Sequence[str]) -> None:
-    """Rewrites README.md from the run folders named."""
+    """Rewrites README.md from the folders of runs and ablations named."""
     if not folders:
         sys.exit(__doc__)
-    runs = [RunFolder.read(Path(folder)) for folder in folders]
+    paths = [Path(folder) for folder in folders]
+    ablations = {path.name: (path / "table.md").read_text("utf-8") for path in paths if _is_ablation(path)}
+    runs = [RunFolder.read(path) for path in paths if not _is_ablation(path)]
     unfinished = [str(run.path) for run in runs if run.before is None or run.after is None]
     if unfinished:
         sys.exit(f"not finished (no evaluation before and after): {', '.join(unfinished)}")
-    README.write_text(fill(README.read_text(encoding="utf-8"), runs), encoding="utf-8")
-    print(f"wrote the figures of {len(runs)} runs into {README.name}")
+    text = fill(README.read_text(encoding="utf-8"), runs, ablations)
+    README.write_text(text, encoding="utf-8")
+    print(f"wrote the figures of {len(runs)} runs and {len(ablations)} ablations into {README.name}")
 
 
-def fill(text: str, runs: Sequence[RunFolder]) -> str:
-    """Returns `text` with the blocks of the experiments of `runs` filled."""
+def _is_ablation(path: Path) -> bool:
+    return (path / "table.md").is_file()
+
+
+def fill(text: str, runs: Sequence[RunFolder], ablations: Mapping[str, str] | None = None) -> str:
+    """Returns `text` with the blocks of the experiments of `runs`, and of `ablations` (name → table), filled."""
+    ablations = ablations or {}
     by_name: dict[str, list[RunFolder]] = {}
     for run in runs:
         by_name.setdefault(str(run.get("name")), []).append(run)
-    names = {match[2] for pattern in (LINE, TABLE) for match in pattern.finditer(text)}
-    if unknown := by_name.keys() - names:
+    names = {match[2] for pattern in (LINE, TABLE, ABLATION) for match in pattern.finditer(text)}
+    if unknown := (by_name.keys() | ablations.keys()) - names:
         sys.exit(
             f"README.md has no block for {', '.join(sorted(unknown))}; it has {', '.join(sorted(names))}"
         )
@@ -52,7 +62,8 @@ def fill(text: str, runs: Sequence[RunFolder]) -> str:
         return match[1] + body + match[3] if match[2] in by_name else match[0]
 
     text = LINE.sub(lambda m: replace(m, last_line(by_name[m[2]][0]) if m[2] in by_name else ""), text)
-    return TABLE.sub(lambda m: replace(m, table(by_name.get(m[2], []))), text)
+    text = TABLE.sub(lambda m: replace(m, table(by_name.get(m[2], []))), text)
+    return ABLATION.sub(lambda m: m[1] + ablations[m[2]] + m[3] if m[2] in ablations else m[0], text)
 
 
 def last_line(run: RunFolder) -> str:

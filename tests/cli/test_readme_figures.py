@@ -18,6 +18,9 @@ old
 <!-- figures:two -->
 kept
 <!-- /figures -->
+<!-- ablation:parts -->
+older
+<!-- /ablation -->
 """
 
 
@@ -54,6 +57,13 @@ def test_blocks_of_the_runs_are_filled_and_others_kept():
     seeds = re.findall(r"^\| SCPO \| (\d) \| 3 \| 9 \| 0\.50 \[0\.40, 0\.60\]", filled, re.MULTILINE)
     assert seeds == ["0", "2"]
     assert readme.fill(filled, [Run("one", 2), Run("one", 0)]) == filled
+
+
+def test_the_table_of_an_ablation_is_put_in_as_it_was_written():
+    filled = readme.fill(TEXT, [], {"parts": "| a |\n"})
+    assert filled == TEXT.replace("older\n", "| a |\n")
+    with pytest.raises(SystemExit, match="no block for other; it has one, parts, two"):
+        readme.fill(TEXT, [], {"other": ""})
 
 
 def test_scores_have_columns_where_tasks_are_solved_in_part():
