@@ -47,7 +47,7 @@ def _is_ablation(path: Path) -> bool:
 
 
 def fill(text: str, runs: Sequence[RunFolder], ablations: Mapping[str, str] | None = None) -> str:
-    """Returns `text` with the blocks of the experiments of `runs`, and of `ablations` (name → table), filled."""
+    """Returns `text` with the blocks of `runs`, by experiment, and of `ablations`, name → table, filled."""
     ablations = ablations or {}
     by_name: dict[str, list[RunFolder]] = {}
     for run in runs:

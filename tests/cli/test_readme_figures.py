@@ -19,7 +19,7 @@ old
 kept
 <!-- /figures -->
 <!-- ablation:parts -->
-older
+before
 <!-- /ablation -->
 """
 
@@ -74,7 +74,7 @@ def test_scores_have_columns_where_tasks_are_solved_in_part():
 
 
 def test_an_experiment_without_a_block_is_an_error():
-    with pytest.raises(SystemExit, match="no block for three; it has one, two"):
+    with pytest.raises(SystemExit, match="no block for three; it has one, parts, two"):
         readme.fill(TEXT, [Run("three", 0)])
 
 
