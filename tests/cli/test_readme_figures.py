@@ -61,7 +61,7 @@ def test_blocks_of_the_runs_are_filled_and_others_kept():
 
 def test_the_table_of_an_ablation_is_put_in_as_it_was_written():
     filled = readme.fill(TEXT, [], {"parts": "| a |\n"})
-    assert filled == TEXT.replace("older\n", "| a |\n")
+    assert filled == TEXT.replace("before\n", "| a |\n")
     with pytest.raises(SystemExit, match="no block for other; it has one, parts, two"):
         readme.fill(TEXT, [], {"other": ""})
 
