@@ -7,6 +7,7 @@ detokeniser and no object a token.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -63,6 +64,8 @@ class VLLMEngine:
         with _contained(self.cpu):
             self._engine = LLMEngine.from_engine_args(EngineArgs(model=model, **options))
         self._core = self._engine.engine_core
+        self._core._finalizer.detach()
+        weakref.finalize(self, _shut_down, self._core.engine_core)
         self._tasks = self._engine.get_supported_tasks()
         self._asleep = False
         if self.cpu:
@@ -145,6 +148,12 @@ class VLLMEngine:
         if self._asleep:
             self._engine.wake_up(["kv_cache"])
             self._asleep = False
+
+
+def _shut_down(core: Any) -> None:
+    """Ends an engine; vLLM's own way also ends the process groups, those of the run and of other engines."""
+    with mock.patch("vllm.v1.engine.core.cleanup_dist_env_and_memory"):
+        core.shutdown()
 
 
 def _cpu_options(

@@ -1,9 +1,11 @@
 """What is vLLM's own beside the contract of every generator: its start, traps on a CPU, several processes."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -92,6 +94,18 @@ def test_packed_weights_would_be_noticed(policy, folder, monkeypatch):
         monkeypatch.setenv(name, os.environ.get(name, ""))
     with pytest.raises(PolicyError, match="packs weights at its start"):
         VLLMPolicy(folder, [STOP], window=320, eager=True)
+
+
+def test_the_end_of_one_leaves_another_alone(policy, folder):
+    model, request = contract_model(), Request(0, [5, 6], True, 0, 12)
+    policy.load_weights(model.named_parameters(), 1)
+    expected = policy.generate([request], Sampling())[0].ids
+    other = VLLMPolicy(folder, [STOP], window=128, max_parallel=8, eager=True)
+    ended = weakref.ref(other._engine)
+    del other
+    gc.collect()
+    assert ended() is None
+    assert policy.generate([request], Sampling())[0].ids == expected
 
 
 def test_sleep_and_waking_up_by_new_weights(policy, monkeypatch):

@@ -4,6 +4,7 @@ Rank 0 generates alone while rank 1 waits for its mark outside vLLM, then the ot
 exchange what they found through the process group they had before.
 """
 
+import gc
 import os
 import sys
 import time
@@ -57,6 +58,8 @@ def main():
             worst = max(worst, worst_gap(policy, model, 5 + 14 * rank))
             (marks / str(turn)).touch()
         wait_for(marks / str(turn))
+    del policy
+    gc.collect()  # the end of vLLM is not the end of the group
     gathered = [None, None]
     dist.all_gather_object(gathered, (rank, worst))
     print(f"gathered {gathered}", flush=True)
