@@ -142,6 +142,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
                 config.checkpoint.every,
                 config.rollout.staleness,
                 probed,
+                config.logging.trajectories if config.logging.learner_logp else 0,
             ),
             outputs=Outputs(
                 tracker,

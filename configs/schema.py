@@ -352,6 +352,11 @@ class LoggingConfig(Section):
     tensorboard: bool = Field(
         False, description="Also write event files for TensorBoard: runs/ID/tensorboard."
     )
+    learner_logp: bool = Field(
+        False,
+        description="Score every written response with the learner too, before the update: the viewer then "
+        "shows its gap to the sampler by token. Costs a forward pass.",
+    )
     trajectories: int = Field(
         1, ge=0, description="Write every n-th update's trajectories as parquet (0: never)."
     )

@@ -76,6 +76,37 @@ Advantage = np.ndarray | TokenAdvantage
 """[N] one a step, or one a response token."""
 
 
+def by_token(
+    groups: Sequence[Group], rows: Sequence[TokenRow], values: Sequence[np.ndarray]
+) -> list[list[float | None]]:
+    """Deals values of token rows out to the steps.
+
+    Args:
+        groups: Of one rollout.
+        rows: `token_rows` of them, nothing masked.
+        values: For each row, one a span token, laid out like `TokenRow.logp_sampled`.
+
+    Returns:
+        For each step, in the order of `step_table`, one a response token: None where the token was not
+        sampled.
+    """
+    pieces: dict[int, list[float]] = {}
+    for row, value_T in zip(rows, values, strict=True):
+        first = 0
+        for start, end, step_row in row.spans:
+            pieces.setdefault(step_row, []).extend(value_T[first : first + end - start].tolist())
+            first += end - start
+    result: list[list[float | None]] = []
+    trajectories = sorted((tr for group in groups for tr in group), key=lambda tr: (tr.group, tr.index))
+    for number, step in enumerate(step for tr in trajectories for step in tr.steps):
+        found = iter(pieces.get(number, ()))
+        whole: list[float | None] = [None] * len(step.response_ids)
+        for start, end in step.sampled:
+            whole[start:end] = [next(found) for _ in range(start, end)]
+        result.append(whole)
+    return result
+
+
 def advantage_of(table: StepTable, credit: CreditResult) -> Advantage:
     """What the learner trains on: per token if the credit method speaks per token, else per step."""
     if credit.token_advantage is None:

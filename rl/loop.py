@@ -67,7 +67,7 @@ def train(
         metrics = done.metrics
         if outputs.store.due(update):
             with clock("store"):
-                outputs.store.write(update, done.groups, done.table, done.credit)
+                outputs.store.write(update, done.groups, done.table, done.credit, done.logp_now)
         if evaluate and _due(update, plan.eval_every, plan.updates):
             with clock("eval"):
                 evaluated, state = _evaluate(evaluate, policy, state, outputs.progress)

@@ -107,6 +107,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/seconds": ("s", "wall time of the evaluation"),
     "time/rollout": ("s", "playing the trajectories"),
     "time/credit": ("s", "step table, probes, credit pipeline, token rows"),
+    "time/score": ("s", "scoring responses with the learner, for `logging.learner_logp`"),
     "time/learner": ("s", "epochs of forward and backward passes, reference included"),
     "time/sync": ("s", "weights from learner to policy"),
     "time/eval": ("s", "evaluation"),

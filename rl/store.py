@@ -2,14 +2,15 @@
 
 Columns: identity (`update policy_version task_id family instruction group index trajectory
 trajectory_seed t`), outcome of the trajectory (`success score truncated`), the step (`observation anchor
-commands prompt_ids fresh response_ids logp_sampled finish response thought action well_formed admissible
-valid reward next_observation next_anchor next_commands`) and its credit (`return advantage
-token_advantage`, and the pipeline's `stage.column` ones).
+commands prompt_ids fresh response_ids logp_sampled forced finish response thought action well_formed
+admissible valid reward next_observation next_anchor next_commands`) and its credit (`return advantage
+token_advantage`, and the pipeline's `stage.column` ones). `logp_now`, the learner's log-probabilities before
+the update, is there if the run measured them. Spare responses (`Step.spare`) are not kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +41,22 @@ class TrajectoryStore:
         """Whether this update is kept; the first always is, unless none are."""
         return self._every > 0 and (update - 1) % self._every == 0
 
-    def write(self, update: int, groups: Sequence[Group], table: StepTable, credit: CreditResult) -> Path:
-        """Writes one update's file; rows in the order of `table` (group, index, t)."""
+    def write(
+        self,
+        update: int,
+        groups: Sequence[Group],
+        table: StepTable,
+        credit: CreditResult,
+        logp_now: Sequence[Sequence[float | None]] | None = None,
+    ) -> Path:
+        """Writes one update's file; rows and `logp_now` (`rl.assemble.by_token`) in the order of `table`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{update:04d}.parquet"
         partial = path.with_suffix(".partial")
-        _dataset(list(_rows(update, groups)), table, credit).to_parquet(str(partial))
+        columns = _columns(list(_rows(update, groups)), table, credit)
+        if logp_now is not None:
+            columns["logp_now"] = logp_now
+        _dataset(columns).to_parquet(str(partial))
         partial.replace(path)
         return path
 
@@ -83,10 +94,14 @@ def load_groups(path: Path) -> list[Group]:
     return list(groups.values())
 
 
-def _dataset(rows: Sequence[dict[str, Any]], table: StepTable, credit: CreditResult) -> Dataset:
+def _dataset(columns: Mapping[str, Any]) -> Dataset:
     from datasets import Dataset, disable_progress_bars
 
     disable_progress_bars()  # they would tear the live line, for a file of a few milliseconds
+    return Dataset.from_dict(columns)
+
+
+def _columns(rows: Sequence[dict[str, Any]], table: StepTable, credit: CreditResult) -> dict[str, Any]:
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     columns["trajectory"] = table.trajectory.tolist()
     columns["return"] = credit.returns.tolist()
@@ -96,7 +111,7 @@ def _dataset(rows: Sequence[dict[str, Any]], table: StepTable, credit: CreditRes
         columns["token_advantage"] = [part.tolist() for part in parts]
     for name, values in credit.columns.items():
         columns[name] = values.tolist()
-    return Dataset.from_dict(columns)
+    return columns
 
 
 def _rows(update: int, groups: Sequence[Group]) -> Iterable[dict[str, Any]]:
@@ -123,6 +138,7 @@ def _rows(update: int, groups: Sequence[Group]) -> Iterable[dict[str, Any]]:
                 "fresh": step.fresh,
                 "response_ids": list(step.response_ids),
                 "logp_sampled": list(step.logp_sampled),
+                "forced": list(step.forced),
                 "finish": step.finish,
                 "response": step.response,
                 "thought": step.thought,
@@ -156,4 +172,5 @@ def _step(row: dict[str, Any]) -> Step:
         next_observation=Observation(
             row["next_observation"], row["next_anchor"], tuple(row["next_commands"])
         ),
+        forced=tuple(row.get("forced", (0, 0))),  # files from before it was kept lack it
     )

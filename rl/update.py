@@ -12,7 +12,7 @@ from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
 from rl.ahead import Ahead
-from rl.assemble import advantage_of, aux_of, step_table, token_rows
+from rl.assemble import advantage_of, aux_of, by_token, step_table, token_rows
 from rl.checkpoint import TrainState
 from rl.collect import Collected, collect
 from rl.learner import Learner
@@ -33,6 +33,7 @@ class Updated:
         credit: Of each step; its state is for the next update.
         metrics: `rollout/…`, `probe/…`, `credit/…` and `train/…`.
         extra_tasks: Tasks drawn beyond `Play.groups`.
+        logp_now: By the learner before the update, see `rl.assemble.by_token`; None: not measured.
     """
 
     groups: list[Group]
@@ -40,6 +41,7 @@ class Updated:
     credit: CreditResult
     metrics: dict[str, float]
     extra_tasks: int = 0
+    logp_now: list[list[float | None]] | None = None
 
 
 class Updater:
@@ -91,6 +93,11 @@ class Updater:
             self._ahead = Ahead(lambda: self._collect(position, None))
         else:
             self._policy.sleep()
+        logp_now = None
+        if self._plan.score_every and state.update % self._plan.score_every == 0:
+            with clock("score"):
+                scored = token_rows(groups, mask_truncated=False)
+                logp_now = by_token(groups, scored, self._learner.logps(scored))
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             for steer in pipeline.steers:
@@ -108,7 +115,7 @@ class Updater:
                 self._ahead.wait()  # it samples with the weights that are about to change
             synced = sync(self._learner, self._policy, self._plan.contract)
         metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained, **synced}
-        return Updated(groups, table, credit, metrics, collected.extra_tasks)
+        return Updated(groups, table, credit, metrics, collected.extra_tasks, logp_now)
 
     def _collect(self, position: int, on_progress: Progress | None) -> Collected:
         return collect(

@@ -91,7 +91,7 @@ def test_step_in_full(web, root):
     for command in row["commands"]:
         assert command in page.text
     assert " ".join(row["anchor"].split()) in page.text
-    assert "does not record the learner’s log-probabilities" in page.text
+    assert "did not record the learner’s log-probabilities" in page.text
 
 
 def test_learner_gap_where_recorded(own):
@@ -99,6 +99,10 @@ def test_learner_gap_where_recorded(own):
     rewrite(path, logp_now=[[logp - 0.25 for logp in row["logp_sampled"]] for row in rows(path)])
     page = get(client(own), "/step/alpha?u=2&i=5&t=0")
     assert "Largest gap between learner and sampler: 2.50e-01 nats" in page.text
+    # Tokens that were put there have no log-probability of the learner.
+    rewrite(path, logp_now=[[None, *row["logp_now"][1:]] for row in rows(path)])
+    page = get(client(own), "/step/alpha?u=2&i=5&t=0")
+    assert "Largest gap between learner and sampler" in page.text
 
 
 def test_filters_in_the_address(web, root):

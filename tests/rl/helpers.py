@@ -208,6 +208,7 @@ def toy_run(
     config: dict[str, object] | None = None,
     evaluate: Callable | None = None,
     staleness: int = 0,
+    score_every: int = 0,
 ) -> tuple[Learner, TrainState]:
     """Trains the pretrained toy policy as a run would: policy, learner, outputs and all."""
     toy = pretrained_toy()
@@ -236,7 +237,13 @@ def toy_run(
         play=Play(
             ToyEnv, toy_tasks(tasks, seed=1, rooms=2), toy.prompts, groups=groups, group_size=group_size
         ),
-        plan=Plan(updates, seed=3, checkpoint_every=checkpoint_every, staleness=staleness),
+        plan=Plan(
+            updates,
+            seed=3,
+            checkpoint_every=checkpoint_every,
+            staleness=staleness,
+            score_every=score_every,
+        ),
         outputs=outputs,
         state=state,
         evaluate=evaluate,

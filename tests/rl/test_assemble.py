@@ -6,7 +6,7 @@ import pytest
 from agent.types import Trajectory
 from credit.base import TERMINAL
 from credit.pipeline import Pipeline
-from rl.assemble import TokenAdvantage, advantage_of, span_advantage, step_table, token_rows
+from rl.assemble import TokenAdvantage, advantage_of, by_token, span_advantage, step_table, token_rows
 from tests.rl.helpers import random_groups, step
 
 
@@ -90,6 +90,16 @@ def test_rows_without_a_loss_token_are_left_out():
 def test_bad_trajectories(steps, message):
     with pytest.raises(ValueError, match=f"trajectory 4 of group 7 .task-7.*{message}"):
         token_rows([[trajectory(steps, group=7, index=4)]])
+
+
+def test_values_of_rows_are_dealt_out_to_the_tokens_sampled():
+    """Two trajectories: one grows in a row of two responses, the other's second token was put there."""
+    grown = trajectory([step(0, [1, 2], [5, 6], fresh=True), step(1, [3], [7])])
+    forced = trajectory([step(0, [1], [5, 6, 7], fresh=True, forced=(1, 2))], group=1)
+    groups = [[grown], [forced]]
+    rows = token_rows(groups, mask_truncated=False)
+    values = [np.arange(len(row.logp_sampled)) + 10.0 * number for number, row in enumerate(rows)]
+    assert by_token(groups, rows, values) == [[0.0, 1.0], [2.0], [10.0, None, 11.0]]
 
 
 def test_advantages_per_step_and_per_token():

@@ -195,6 +195,15 @@ def test_stored_trajectories_come_back_as_they_were(tmp_path):
     assert sum(len(row.logp_sampled) for row in token_rows(groups)) <= len(steps) * 16
 
 
+def test_the_learners_log_probabilities_are_stored_beside_the_samplers(tmp_path):
+    toy_run(tmp_path, updates=3, groups=2, group_size=3, score_every=2)
+    files = sorted((tmp_path / "trajectories").glob("*.parquet"))
+    assert ["logp_now" in load_table(file).column_names for file in files] == [True, False, True]
+    for row in (row for file in (files[0], files[2]) for row in load_table(file)):
+        assert len(row["logp_now"]) == len(row["response_ids"]) > 0
+        np.testing.assert_allclose(row["logp_now"], row["logp_sampled"], atol=1e-5)
+
+
 def test_every_metric_is_described():
     assert describe("rollout/success/look")[0] == "share"
     with pytest.raises(KeyError, match="'train/vibes' has no entry"):
