@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from commands.cli_experiments import experiments_app
+from commands.cli_plan import plan_app
 from commands.subcommands import SUBCOMMANDS
 
 # Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both
@@ -35,16 +36,20 @@ USER_ERRORS = {
     "envs.base": "EnvError",
     "envs.checks": "NonConforming",
     "agent.prompts": "PromptError",
+    "agent.ranks": "RanksError",
+    "agent.rows": "PolicyError",
     "agent.turns": "TemplateError",
     "eval.result": "EvalError",
     "rl.checkpoint": "CheckpointError",
     "rl.engine": "NonFiniteError",
     "rl.judge": "JudgeError",
+    "rl.sync": "SyncError",
 }
 
 for name, commands in SUBCOMMANDS.items():
     app.add_typer(commands, name=name)
 app.add_typer(experiments_app)
+app.add_typer(plan_app)
 
 EXPERIMENT_HELP = "A file in configs/ (without .yaml), or a path to a .yaml file."
 Experiment = Annotated[str, typer.Argument(help=EXPERIMENT_HELP)]
@@ -214,6 +219,45 @@ def serve(
         address=Address(host, port, certificate, private_key),
         workers=workers,
         limits=Limits(sessions, idle, body, rate),
+        token_file=token_file,
+        drain_seconds=drain,
+    )
+
+
+@app.command(
+    "serve-policy",
+    epilog="Examples: [bold]run.py serve-policy alfworld_cpu[/] · [bold]run.py serve-policy alfworld_7b "
+    "generator.backend=vllm --host 0.0.0.0 --token-file TOKEN[/]. Then: [bold]run.py train alfworld_cpu "
+    "generator.backend=server generator.urls=http://127.0.0.1:8201[/]. docs/gpu.md",
+)
+def serve_policy(
+    experiment: Experiment,
+    overrides: Overrides = None,
+    host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8201,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File of the token clients send (default: SIBLING_POLICY_TOKEN).")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")] = None,
+    conversations: Annotated[int, typer.Option(min=1, help="Most conversations held at once.")] = 16384,
+    idle: Annotated[float, typer.Option(min=1.0, help="Seconds until a silent client is forgotten.")] = 600.0,
+    body: Annotated[int, typer.Option(min=2**17, help="Most bytes of a request.")] = 256 * 2**20,
+    rate: Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")] = 2000.0,
+    drain: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that responses in flight have after SIGTERM.")
+    ] = 30.0,
+) -> None:
+    """Serve a policy to training runs: it samples for them with the weights they send."""
+    from commands.serve_policy import Address, Limits, run
+
+    run(
+        experiment,
+        overrides or [],
+        address=Address(host, port, certificate, private_key),
+        limits=Limits(conversations, idle, body, rate),
         token_file=token_file,
         drain_seconds=drain,
     )

@@ -114,6 +114,7 @@ def _add_responses(app: FastAPI, engine: Engine, weights: Weights) -> None:
     @app.post("/v1/start")
     async def start(message: Start) -> Started:
         """Takes requests to be answered; one that is sent again is not answered twice."""
+        weights.check(message.label)  # at once: the engine's thread may be taking weights
         return await asyncio.wrap_future(engine.take(message))
 
     @app.post("/v1/collect", response_model=Collected)

@@ -33,6 +33,7 @@ class Client:
         due: Conversations with a response in flight or in line, with the request's number.
         results: Ended, not acknowledged.
         delivered: Delivery number of the last result.
+        handed: Of the last one that was handed out.
         waiting: Its open question.
     """
 
@@ -43,7 +44,13 @@ class Client:
     due: dict[int, int] = field(default_factory=dict)
     results: deque[Response] = field(default_factory=deque)
     delivered: int = 0
+    handed: int = 0
     waiting: Waiting | None = None
+
+    @property
+    def open(self) -> int:
+        """Responses that are due, or have not been handed out yet."""
+        return len(self.due) + self.delivered - self.handed
 
     def deliver(self, number: int, version: int, made: Generation | Fault) -> None:
         """Keeps what became of request `number`, until it is acknowledged."""
@@ -75,7 +82,7 @@ class Client:
         if waiting is None:
             return
         if len(self.results) >= waiting.enough or not self.due or now >= waiting.until:
-            self.waiting = None
+            self.waiting, self.handed = None, self.delivered
             if not waiting.future.done():
                 waiting.future.set_result(Collected.model_construct(responses=list(self.results)))
 

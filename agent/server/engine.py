@@ -89,7 +89,7 @@ class Engine:
 
     def __len__(self) -> int:
         """Responses that are due or not collected."""
-        return sum(len(client.due) + len(client.results) for client in list(self._clients.values()))
+        return sum(client.open for client in list(self._clients.values()))
 
     def start(self) -> None:
         """Starts the thread."""

@@ -93,7 +93,7 @@ class Intake:
         for name, tensor in self._met() if self._begin.way == "group" else self._unpacked():
             if self._begin.checksum:
                 checksums.add(name, tensor)
-            arrived.append(name)
+            arrived.append(self._model.tied.get(name, name))
             yield name, tensor
         ending = self._last
         assert isinstance(ending, Ending)
@@ -155,11 +155,13 @@ class Intake:
         self._last = self._next()  # no buckets are taken beside a group
 
     def _check_shape(self, name: str, shape: list[int]) -> None:
-        known = self._model.weights.get(name, self._model.tied.get(name))
+        known = self._model.weights.get(self._model.tied.get(name, name))
         if known is None:
-            raise TransferError(f"the model here has no weight {name!r}")
+            raise TransferError(f"unknown weight {name!r}: the model here has none of that name")
         if known != shape:
-            raise TransferError(f"weight {name} is {tuple(known)} here, {tuple(shape)} was sent")
+            raise TransferError(
+                f"{name} is {tuple(shape)}, the policy's is {tuple(known)}: these are another model's weights"
+            )
 
     def _read(self, number: int) -> bytes:
         """Reads a bucket's file, and nothing that a link of its name leads to."""

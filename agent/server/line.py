@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Queue
 from threading import Condition, Thread
@@ -25,6 +26,9 @@ from agent.server.wire import (
 
 WAIT = 10.0
 """Longest that a server holds an answer back (s)."""
+
+RELEASE_SECONDS = 3.0
+"""Longest that it is tried to tell a server what is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Line:
         self._outbox: list[tuple[str, Sampling, Ask]] = []
         self._releases: list[int] = []
         self._flying: set[int] = set()  # numbers of requests that the server has taken
-        self._unwanted: set[int] = set()  # numbers that were released while they were sent
+        self._settled: set[int] = set()  # released or answered while the sending thread waits for its reply
         self._record = ""
         self._ack = 0
         self._over = False
@@ -104,7 +108,7 @@ class Line:
             if number is not None:
                 kept = [entry for entry in self._outbox if entry[2].number != number]
                 if len(kept) == len(self._outbox) and number not in self._flying:
-                    self._unwanted.add(number)  # it is just being sent
+                    self._settled.add(number)  # it is just being sent
                 self._outbox = kept
                 self._flying.discard(number)
             self._releases.append(conversation)
@@ -139,7 +143,8 @@ class Line:
                 return
             if not entries:
                 message = Release(client=self._client, conversations=releases)
-                self.link.post("/v1/release", message, Done, within=2.0 if over else None)
+                with suppress(Lost, Refused):  # then the server is gone, or forgets it by itself in time
+                    self.link.post("/v1/release", message, Done, within=RELEASE_SECONDS)
                 continue
             label, sampling, _ = entries[0]
             asks = [ask for _, _, ask in entries]
@@ -171,8 +176,8 @@ class Line:
             if record != self._record:
                 self._forget()
                 self._record, self._ack = record, 0
-            self._flying |= numbers - self._unwanted
-            self._unwanted -= numbers
+            self._flying |= numbers - self._settled
+            self._settled -= numbers
             self._changed.notify_all()
 
     def _forget(self) -> None:
@@ -206,6 +211,8 @@ class Line:
             new = [r for r in responses if r.delivery > self._ack] if record == self._record else []
             if new:
                 self._ack = new[-1].delivery
-                self._flying -= {response.number for response in new}
+                numbers = {response.number for response in new}
+                self._settled |= numbers - self._flying
+                self._flying -= numbers
         if new:
             self._events.put(Arrived(self, new))

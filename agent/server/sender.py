@@ -150,8 +150,12 @@ class Sender:
             group.close()
 
     def _counted(self, weights: Iterable[Named]) -> Iterator[Named]:
+        tied, sent = self._lines[0].hello.model.tied, set()
         for name, tensor in weights:
             self._left()
+            if tied.get(name, name) in sent:
+                continue  # another name of what they have
+            sent.add(tied.get(name, name))
             self._tensors += 1
             if self._options.checksum:
                 self._checksums.add(name, tensor)

@@ -25,7 +25,6 @@ LONGEST_WAIT = 30.0
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Label = Annotated[Text, Field(pattern=r"^[0-9A-Za-z-]{1,100}$", description="Of one transfer of weights.")]
 Way = Literal["body", "file", "group"]
-Shapes = dict[str, list[Count]]
 
 
 class ModelDescription(Wire):
@@ -33,14 +32,14 @@ class ModelDescription(Wire):
 
     Attributes:
         weights: Name → shape, tied weights once.
-        tied: Name → shape of their other names.
+        tied: Their other names → the one above.
         vocabulary: Token ids are below it.
         stop_ids: Tokens that end a response.
         window: Longest row, prompt and response (tokens).
     """
 
-    weights: Shapes
-    tied: Shapes = {}
+    weights: dict[str, list[Count]]
+    tied: dict[str, str] = {}
     vocabulary: int = Field(ge=1)
     stop_ids: list[Count]
     window: int = Field(ge=1)
@@ -62,11 +61,12 @@ class ModelDescription(Wire):
 
 def describe(model: PreTrainedModel, stop_ids: Sequence[int], window: int) -> ModelDescription:
     """Describes a model without adapters and how it is used."""
-    shapes = {name: list(weight.shape) for name, weight in model.state_dict().items()}
-    weights = {name: list(weight.shape) for name, weight in model.named_parameters()}
+    tensors = model.state_dict(keep_vars=True)
+    names: dict[int, str] = {}
+    first = {name: names.setdefault(id(tensor), name) for name, tensor in tensors.items()}
     return ModelDescription(
-        weights=weights,
-        tied={name: shape for name, shape in shapes.items() if name not in weights},
+        weights={name: list(tensors[name].shape) for name in names.values()},
+        tied={name: other for name, other in first.items() if other != name},
         vocabulary=model.config.vocab_size,
         stop_ids=sorted(set(stop_ids)),
         window=window,

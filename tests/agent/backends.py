@@ -9,7 +9,10 @@ import tempfile
 
 import pytest
 
+from agent.policy_server import ServerPolicy
 from agent.policy_torch import TorchPolicy
+from agent.server.wire import describe
+from tests.agent.server.started import started
 from tests.toy import tiny_model
 
 VOCAB, STOP = 50, 3
@@ -45,7 +48,28 @@ def vllm_backend():
     yield policy_of
 
 
+def server_backend():
+    with started(
+        *("--vocab", str(VOCAB), "--stop", str(STOP), "--window", str(WINDOW), "--parallel", str(PARALLEL)),
+        *("--hidden", "128", "--std", "0.12"),
+    ) as server:
+        policies = []
+
+        def policy_of(model):
+            for old in policies:
+                old.close()
+            model_here = describe(contract_model(), [STOP], WINDOW)
+            policies[:] = [ServerPolicy([server.url], model_here, timeout_s=60.0)]
+            policies[0].load_weights(model.named_parameters(), version=0)
+            return policies[0]
+
+        yield policy_of
+        for old in policies:
+            old.close()
+
+
 BACKENDS = {
     "torch": (torch_backend, ()),
+    "server": (server_backend, ()),
     "vllm": (vllm_backend, pytest.mark.slow),
 }

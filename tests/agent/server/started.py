@@ -1,4 +1,4 @@
-"""Real policy servers in processes of their own."""
+"""Real policy servers in processes of their own, and the toy model that they and the tests share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,21 @@ from envs.server.serve import Address
 from tests.toy import tiny_model
 
 ROOT = Path(__file__).resolve().parents[3]
-VOCAB, STOP, WINDOW = 50, 3, 200
-TOY_STD = 0.2
+VOCAB, STOPS, WINDOW, STD = 400, (1, 3), 1500, 0.1  # of the toy tokenizer and environment, with room
+TOKEN = "0123456789abcdef-right"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def toy_model(seed: int = 0, vocab: int = VOCAB):
-    return tiny_model(vocab, std=TOY_STD, seed=seed)
+def toy_model(seed: int = 0, vocab: int = VOCAB, layers: int = 2):
+    return tiny_model(vocab, std=STD, seed=seed, layers=layers)
+
+
+def toy_description(model=None, stops: Sequence[int] = STOPS, window: int = WINDOW):
+    return describe(model or toy_model(), stops, window)
+
+
+def local_policy(model, max_parallel: int = 16) -> TorchPolicy:
+    return TorchPolicy(model, STOPS, window=WINDOW, max_parallel=max_parallel)
 
 
 class Server:
@@ -84,10 +93,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int)
     parser.add_argument("--vocab", type=int, default=VOCAB)
-    parser.add_argument("--stop", type=int, nargs="+", default=[STOP])
+    parser.add_argument("--stop", type=int, nargs="+", default=STOPS)
     parser.add_argument("--window", type=int, default=WINDOW)
-    parser.add_argument("--seed", type=int, default=1234, help="Of its own weights, which nobody samples from.")
-    parser.add_argument("--std", type=float, default=TOY_STD)
+    parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--std", type=float, default=STD)
     parser.add_argument("--parallel", type=int, default=16)
     parser.add_argument("--idle", type=float, default=600.0)
     parser.add_argument("--conversations", type=int, default=10_000)
@@ -96,7 +105,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = tiny_model(options.vocab, std=options.std, seed=options.seed)
+    # Of weights that nobody is to sample from.
+    model = tiny_model(options.vocab, hidden=options.hidden, std=options.std, seed=1234)
     kind = SlowPolicy if "SLOW" in os.environ else TorchPolicy
     policy = kind(model, options.stop, window=options.window, max_parallel=options.parallel)
     serve(

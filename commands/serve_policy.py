@@ -1,0 +1,63 @@
+"""`run.py serve-policy`: a policy over HTTP, for runs with `generator.backend=server`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.server.app import Limits
+from agent.server.serve import TOKEN_VARIABLE, Served, serve
+from agent.server.wire import describe
+from commands import build
+from commands.build_policy import make_policy
+from configs.load import load
+from configs.text import ConfigError
+from envs.server.secret import read_token
+from envs.server.serve import Address
+
+
+def run(
+    experiment: str,
+    overrides: Sequence[str],
+    *,
+    address: Address,
+    limits: Limits,
+    token_file: Path | None,
+    drain_seconds: float,
+) -> None:
+    """Serves an experiment's policy until a signal; it samples once a run has sent it weights.
+
+    Args:
+        experiment: Names the model, the window, and in `generator.backend` what generates.
+        overrides: `key=value`.
+
+    Raises:
+        ConfigError: The experiment cannot be read, its model not be loaded, or its backend is `server`.
+        EnvError: See `agent.server.serve.serve`.
+    """
+    config = load(experiment, overrides).config
+    if config.generator.backend == "server":
+        raise ConfigError(
+            "generator.backend=server is what the run says; a server has to generate itself: give this "
+            "command generator.backend=torch or generator.backend=vllm"
+        )
+    token = read_token(token_file, TOKEN_VARIABLE)
+    build.use_threads(config.threads)
+    model, tokenizer = build.model_and_tokenizer(config)
+    prompts = build.prompt_builder(config, tokenizer)
+    policy = make_policy(config, model, prompts)
+    served = Served(
+        policy,
+        describe(model, prompts.turns.stop_ids, config.prompt.window),
+        device=model.device,
+        name=f"the policy of {config.name} ({config.generator.backend})",
+    )
+    del model  # the policy has weights of its own
+    serve(
+        served,
+        address=address,
+        limits=limits,
+        token=token,
+        folder=Path(config.generator.folder),
+        drain_seconds=drain_seconds,
+    )
