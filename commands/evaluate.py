@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands import build
+from commands.build_policy import ready_policy
 from commands.pools import open_pool
 from commands.tasks import open_world
 from configs.load import load, load_run
@@ -35,7 +36,7 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     ):
         result = build.evaluation(
             config,
-            build.policy(config, model, prompts),
+            ready_policy(config, model, prompts),
             prompts,
             tasks,
             pool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from agent.ranks import Ranks
 from agent.steer import steering
 from commands import build
 from commands.build_learner import contract, join, make_learner, starting_policy
+from commands.build_policy import make_policy
 from commands.pools import open_pool
 from commands.tasks import open_world
 from commands.tracking import mirrors
@@ -84,20 +86,19 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     pipeline = build.credit_pipeline(loaded)
     services = build.services(config, pipeline)
     build.use_threads(config.threads)
-    join(config)
-    model, tokenizer = build.model_and_tokenizer(config)
-    prompts = build.prompt_builder(config, tokenizer)
-    # Copies of the weights come before the engine, which may shard the model.
-    policy = build.policy(config, model, prompts, sends=int(os.environ.get("RANK", 0)) == 0)
-    probed = contract(config, model)
-    reference = starting_policy(config, model, pipeline)
-    learner = make_learner(config, model, reference)
-    probing = _probing(config, model, reference)
-    ranks = learner.engine.channel()
+    ranks = join(config)
     _check_ranks(config, pipeline, ranks)
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0
     console = build.console() if lead else Console(quiet=True)
+    model, tokenizer = build.model_and_tokenizer(config)
+    prompts = build.prompt_builder(config, tokenizer)
+    # Copies of the weights come before the engine, which may shard the model.
+    policy = make_policy(config, model, prompts, run=ranks.share(secrets.token_hex(8)), sends=lead)
+    probed = contract(config, model)
+    reference = starting_policy(config, model, pipeline)
+    learner = make_learner(config, model, reference)
+    probing = _probing(config, model, reference)
     console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
     world = open_world(config.env)
     tasks = world.tasks(config.env.split, config.env.train_tasks)

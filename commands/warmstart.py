@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import build
+from commands.build_policy import ready_policy
 from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
@@ -101,7 +102,7 @@ def run(
     except _Stopped:
         console.print(f"stopped after shard {warmstart.shard}; the same command goes on")
         return
-    policy = build.policy(config, model.eval(), prompts)
+    policy = ready_policy(config, model.eval(), prompts)
     world = open_world(config.env)
     tasks = world.tasks(config.eval.split, config.eval.tasks)
     result = build.evaluation(config, policy, prompts, tasks, world.make_env)
