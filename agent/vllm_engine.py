@@ -7,6 +7,7 @@ detokeniser and no object a token.
 from __future__ import annotations
 
 import os
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,7 +62,8 @@ class VLLMEngine:
             options |= _cpu_options(config, memory, **options)
         else:
             options |= {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
-        with _contained(self.cpu):
+        with _contained(self.cpu), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what vLLM itself uses
             self._engine = LLMEngine.from_engine_args(EngineArgs(model=model, **options))
         self._core = self._engine.engine_core
         self._core._finalizer.detach()
