@@ -3,7 +3,9 @@
     python -m bench.ranks [--ranks 1 2 4]
 
 Each case is five updates of a small model under DeepSpeed; the plain torch engine, one process, is the truth.
-The table goes between `<!-- ranks -->` and `<!-- /ranks -->` of docs/gpu.md.
+Said are the largest difference of an update's loss, of a weight after the last update, and the distance of
+the weights as a share of the way they went. The table goes between `<!-- ranks -->` and `<!-- /ranks -->` of
+docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -209,6 +211,14 @@ def differences(got: Trained, expected: Trained) -> tuple[float, float]:
     return losses, weights
 
 
+def drift(got: Trained, expected: Trained) -> float:
+    """Distance between two ways' weights, as a share of how far the expected ones moved."""
+    start = {name: weight.detach().numpy() for name, weight in make_model().named_parameters()}
+    off = sum(float(((got.weights[name] - value) ** 2).sum()) for name, value in expected.weights.items())
+    moved = sum(float(((value - start[name]) ** 2).sum()) for name, value in expected.weights.items())
+    return (off / moved) ** 0.5
+
+
 CASES = [
     *(Case(stage, lora=lora) for lora in (False, True) for stage in (1, 2, 3)),
     *(Case(stage, budget=4096) for stage in (1, 3)),
@@ -220,23 +230,25 @@ CASES = [
 def truth(case: Case) -> Case:
     """The case whose result `case` must have: one process, no DeepSpeed.
 
-    In bfloat16 DeepSpeed keeps float32 master weights, which the torch engine has not: the truth there is
-    float32 throughout.
+    In bfloat16 DeepSpeed keeps float32 master weights, which the torch engine has not (adapters need none):
+    the truth there is float32 throughout.
     """
-    return Case(None, lora=case.lora, dtype="float32", updates=case.updates)
+    dtype = case.dtype if case.lora else "float32"
+    return Case(None, lora=case.lora, dtype=dtype, updates=case.updates)
 
 
 def table(rank_counts: Sequence[int], cases: Sequence[Case] = CASES) -> str:
     """Trains every case on every number of ranks; returns the Markdown table."""
     expected = {one: train_case(one) for one in {truth(case) for case in cases}}
     columns = [on_ranks(count, train_cases, cases) for count in rank_counts]
-    head = ["case", *(f"{count} rank{'s' * (count > 1)}: loss, weight" for count in rank_counts)]
+    head = ["case", *(f"{count} rank{'s' * (count > 1)}: loss, weight, drift" for count in rank_counts)]
     lines = [head, ["---"] * len(head)]
     for number, case in enumerate(cases):
         cells = []
         for column in columns:
-            worst = [differences(answer[number], expected[truth(case)]) for answer in column]
-            cells.append(f"{max(loss for loss, _ in worst):.1e}, {max(weight for _, weight in worst):.1e}")
+            right = expected[truth(case)]
+            every = [(*differences(answer[number], right), drift(answer[number], right)) for answer in column]
+            cells.append(", ".join(f"{max(values):.1e}" for values in zip(*every, strict=True)))
         lines.append([_name(case), *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

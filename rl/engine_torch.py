@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -29,9 +30,17 @@ class TorchEngine:
         """Takes `model` as it is: trained in place, on its device and in its type.
 
         Args:
-            model: Any causal LM.
+            model: Any causal LM, perhaps with adapters (`rl.lora`).
             options: Of the optimiser.
+
+        Raises:
+            ValueError: a launcher started several processes: each would train weights of its own.
         """
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                f"train.engine=torch is one process, and there are {os.environ['WORLD_SIZE']}: they would train "
+                "apart. Set train.engine=deepspeed"
+            )
         self.module = ResponseModel(model)
         self.model = model
         self._adapted = has_adapters(model)
