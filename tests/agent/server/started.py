@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--stop", type=int, nargs="+", default=STOPS)
     parser.add_argument("--window", type=int, default=WINDOW)
     parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--std", type=float, default=STD)
     parser.add_argument("--parallel", type=int, default=16)
     parser.add_argument("--idle", type=float, default=600.0)
@@ -106,7 +107,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     # Of weights that nobody is to sample from.
-    model = tiny_model(options.vocab, hidden=options.hidden, std=options.std, seed=1234)
+    model = tiny_model(
+        options.vocab, hidden=options.hidden, layers=options.layers, std=options.std, seed=1234
+    )
     kind = SlowPolicy if "SLOW" in os.environ else TorchPolicy
     policy = kind(model, options.stop, window=options.window, max_parallel=options.parallel)
     serve(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,12 +16,13 @@ import torch
 
 import agent.server.sender as sender
 from agent.policy import Sampling
-from agent.policy_server import TransferOptions
+from agent.policy_server import ServerPolicy, TransferOptions
 from agent.rows import PolicyError
 from agent.server.wire import bucket_file
 from agent.transfer import Assembler, Checksums, Group, TransferError, buckets, pack, unpack
-from tests.agent.server.started import HEADERS, ROOT, local_policy, toy_model
+from tests.agent.server.started import HEADERS, ROOT, VOCAB, local_policy, started, toy_description, toy_model
 from tests.agent.server.test_policy_server import TIMEOUT, connected, counted, equal, requests
+from tests.toy import tiny_model
 
 WAYS = ("body", "file", "group")
 OLD, NEW = toy_model(), toy_model(seed=1)
@@ -407,3 +411,34 @@ def test_a_sender_that_is_killed_half_way(server, client, folder, options, way):
         asked = requests(5)
         equal(policy.generate(asked, Sampling()), local_policy(NEW).generate(asked, Sampling()))
         assert list(folder.iterdir()) == [], "what the killed one left is cleared away"
+
+
+def peak(pid: int) -> float:
+    """Most memory of a process since `forget_peak` (MB)."""
+    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+def forget_peak(pid: int) -> float:
+    """Returns what memory the process has now (MB)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return peak(pid)
+
+
+@pytest.mark.slow
+def test_no_end_of_a_transfer_ever_has_a_second_copy(folder):
+    """150 MB in buckets of 4 MB: some buckets at each end, not a model."""
+    model = tiny_model(VOCAB, hidden=1024, layers=12)
+    size = sum(weight.numel() * 4 for weight in model.parameters()) / 2**20
+    shape = ("--hidden", "1024", "--layers", "12", "--body", str(2**23), "--folder", str(folder))
+    with started(*shape) as server:
+        here, there = os.getpid(), server.process.pid
+        for way in WAYS:
+            given = TransferOptions(way, timeout_s=TIMEOUT, bucket_bytes=2**22, folder=folder, checksum=True)
+            policy = ServerPolicy([server.url], toy_description(model), timeout_s=TIMEOUT, transfer=given)
+            policy.load_weights(model.named_parameters(), 1)  # what the first one loads besides stays for good
+            before = forget_peak(here), forget_peak(there)
+            policy.load_weights(model.named_parameters(), 2)
+            grown = peak(here) - before[0], peak(there) - before[1]
+            print(f"{way}: {size:.0f} MB; the sender grew by {grown[0]:.0f} MB, the server by {grown[1]:.0f}")
+            assert max(grown) < size / 3
+            policy.close()
