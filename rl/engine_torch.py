@@ -38,8 +38,8 @@ class TorchEngine:
         """
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError(
-                f"train.engine=torch is one process, and there are {os.environ['WORLD_SIZE']}: they would train "
-                "apart. Set train.engine=deepspeed"
+                f"train.engine=torch is one process, and there are {os.environ['WORLD_SIZE']}: they would "
+                "train apart. Set train.engine=deepspeed"
             )
         self.module = ResponseModel(model)
         self.model = model
