@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 RUN = Path(__file__).resolve().parent.parent / "run.py"
-PEER_LOST = 69
-"""Exit code of a process that only ended because another had: EX_UNAVAILABLE."""
+SAID = 2
+"""Exit code of a process that has said in one message why it ended: a mistake, or that it lost a peer."""
 GRACE_S = 15  # between asking a process to end and killing it
 
 
@@ -95,9 +95,9 @@ def _quiet() -> Any:
 
 def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
     """Says on standard error which process failed first; returns the exit code of the whole."""
-    rank, first = min(failures.items(), key=lambda item: (_consequence(item[1]), item[1].timestamp, item[0]))
-    if first.exitcode == 2:  # a user's mistake: the process has said it in one message
-        return 2
+    rank, first = min(failures.items(), key=lambda item: (_doubt(item[1]), item[1].timestamp, item[0]))
+    if first.exitcode == SAID:
+        return SAID
     if first.exitcode < 0:
         how = f"was ended by signal {-first.exitcode} ({first.signal_name()})"
         if -first.exitcode == signal.SIGKILL:
@@ -109,9 +109,9 @@ def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
     return 128 - first.exitcode if first.exitcode < 0 else first.exitcode
 
 
-def _consequence(failure: ProcessFailure) -> bool:
-    """Whether a process ended because of another: the launcher asked it to, or it lost its peer."""
-    return failure.exitcode in (-signal.SIGTERM, PEER_LOST)
+def _doubt(failure: ProcessFailure) -> int:
+    """How likely a process ended because of another: the launcher asked it to, or it may have lost a peer."""
+    return {-signal.SIGTERM: 2, SAID: 1}.get(failure.exitcode, 0)
 
 
 def _end_groups(failures: Mapping[int, ProcessFailure]) -> None:
