@@ -20,6 +20,7 @@ from envs.server.app import Limits, make_app
 from envs.server.description import Description
 from envs.server.desk import Desk
 from envs.server.metrics import Metrics
+from envs.server.patience import PatientProtocol
 from envs.server.secret import TOKEN_VARIABLE
 from envs.server.tasks import TaskBook
 
@@ -138,6 +139,7 @@ def run_until_signal(
 ) -> bool:
     """Says where it serves `what`, and does until a signal; returns whether its work went well to the end."""
     options: dict[str, Any] = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 10}
+    options["http"] = PatientProtocol
     options["timeout_keep_alive"] = 60  # a client may think for long between two requests
     if address.certificate is not None:
         options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.private_key}
