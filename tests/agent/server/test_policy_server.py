@@ -113,6 +113,7 @@ def undisturbed():
 def test_servers_answer_as_the_policy_in_process(server, victim):
     local = local_policy(MODEL)
     before = [counted(one, "requests_total") for one in (server, victim)]
+    held = [counted(one, "conversations") for one in (server, victim)]
     with connected(server, victim) as policy:
         asked = requests(40)
         equal(policy.generate(asked, Sampling()), local.generate(asked, Sampling()))
@@ -125,11 +126,11 @@ def test_servers_answer_as_the_policy_in_process(server, victim):
         while len(found) < len(more) and time.monotonic() < until:
             found.update(policy.advance())
         equal([found[r.key] for r in more], expected)
-        held = counted(server, "conversations") + counted(victim, "conversations")
-        assert held == 40
+        for one, was in zip((server, victim), held, strict=True):
+            assert counted(one, "conversations") == was + 20
     taken = [counted(one, "requests_total") - was for one, was in zip((server, victim), before, strict=True)]
     assert taken == [40.0, 40.0], "each has half of the conversations, and they stay where they are"
-    assert counted(server, "conversations") == 0, "a client that closes leaves nothing behind"
+    assert counted(server, "conversations") == held[0], "a client that closes leaves nothing behind"
 
 
 @pytest.mark.parametrize("mode", ["free", "deterministic"])
@@ -169,6 +170,7 @@ def test_a_server_that_dies_changes_no_trajectory_and_comes_back_with_the_next_w
         assert counted(victim, "requests_total") > 0
 
 
+@pytest.mark.slow
 def test_a_server_that_was_restarted_in_between_is_not_used_without_weights(server, victim, undisturbed):
     with connected(server, victim) as policy, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -192,7 +194,7 @@ def test_a_server_that_stands_still_is_given_up(server, victim, undisturbed):
             with pytest.warns(UserWarning, match="Going on without it"):
                 same_trajectories(play(policy, stop), undisturbed)
         finally:
-            victim.kill()
+            victim.process.send_signal(signal.SIGCONT)
 
 
 def test_without_any_server_the_run_ends_soon_and_says_why(victim):

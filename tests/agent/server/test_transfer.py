@@ -250,8 +250,8 @@ def test_a_folder_that_the_server_does_not_see(server, client, tmp_path, options
 @pytest.mark.parametrize("way", WAYS)
 def test_a_transfer_ends_in_time(server, client, options, way):
     def slowly():
-        for pair in NEW.named_parameters():
-            time.sleep(0.2)
+        for number, pair in enumerate(NEW.named_parameters()):
+            time.sleep(0.3 if number < 5 else 0.0)
             yield pair
 
     with connected(server) as policy:
@@ -435,7 +435,9 @@ def test_no_end_of_a_transfer_ever_has_a_second_copy(folder):
         for way in WAYS:
             given = TransferOptions(way, timeout_s=TIMEOUT, bucket_bytes=2**22, folder=folder, checksum=True)
             policy = ServerPolicy([server.url], toy_description(model), timeout_s=TIMEOUT, transfer=given)
-            policy.load_weights(model.named_parameters(), 1)  # what the first one loads besides stays for good
+            policy.load_weights(
+                model.named_parameters(), 1
+            )  # it loads code, too
             before = forget_peak(here), forget_peak(there)
             policy.load_weights(model.named_parameters(), 2)
             grown = peak(here) - before[0], peak(there) - before[1]
