@@ -41,3 +41,6 @@ class Alone:
     def share(self, value: T) -> T:
         """See `Ranks.share`."""
         return value
+
+
+ALONE = Alone()

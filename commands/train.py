@@ -84,9 +84,10 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     """What every process of a run does; the first writes the files."""
     config = loaded.config
     pipeline = build.credit_pipeline(loaded)
-    services = build.services(config, pipeline)
     build.use_threads(config.threads)
     ranks = join(config)
+    # Credit is computed by the first process: the others need no scorer.
+    services = build.services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
     _check_ranks(config, pipeline, ranks)
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0

@@ -11,15 +11,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from agent.ranks import Alone, Ranks
+from agent.ranks import ALONE, Ranks
 from rl.assemble import TokenRow
 from rl.loss import LossOptions
 from rl.pack import LossRow, bins, collate, loss_rows
 
 # Largest block of logits (tokens × vocabulary) held at once; larger ones are recomputed in backward.
 MAX_LOGITS = 2**27
-
-ALONE = Alone()
 
 
 class ResponseModel(nn.Module):

@@ -25,6 +25,7 @@ from torch import nn
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
+from agent.ranks import ALONE, Ranks
 from agent.types import Group
 from credit.base import did_you_mean
 from credit.pipeline import Pipeline
@@ -109,6 +110,7 @@ class Probes:
             ValueError: a service or a column that nothing provides, or `logp_ref` without a reference.
         """
         self._policy, self._module, self._play = policy, learner.engine.module, play
+        self._ranks = learner.ranks
         options = options or ProbeOptions()
         self._options, self._services, self._seed = options, services or {}, seed
         self._names = pipeline.token_columns
@@ -139,6 +141,7 @@ class Probes:
             temperature=self._play.temperature,
             options=self._options,
             seed=self._seed,
+            ranks=self._ranks,
         )
         continuations = Continuations(
             self._policy,
@@ -160,6 +163,7 @@ def token_columns(
     temperature: float,
     options: ProbeOptions,
     seed: int,
+    ranks: Ranks = ALONE,
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Measures the named columns.
 
@@ -171,6 +175,7 @@ def token_columns(
         temperature: The sampler's.
         options: How to measure.
         seed: Of the run.
+        ranks: Processes that share the scoring, all with the same groups.
 
     Returns:
         Name to float64 [sum(length)] in the order of `rl.assemble.step_table`, and `probe/…` metrics.
@@ -194,7 +199,9 @@ def token_columns(
             told = hindsight_rows(rows, groups, prompts, window=window)
         seen = [row for row in told.rows if row is not None]
         scorer = options.reference if name == "logp_ref" else module
-        measured = measure_rows(scorer, seen, temperature=temperature, token_budget=options.token_budget)
+        measured = measure_rows(
+            scorer, seen, temperature=temperature, token_budget=options.token_budget, ranks=ranks
+        )
         values = iter([entropy if name == "entropy" else logp for logp, entropy in measured])
         columns[name] = _joined(
             [

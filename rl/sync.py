@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from agent.policy import Policy, Sampling
 from agent.types import Request
@@ -53,6 +54,8 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
     Raises:
         SyncError: the version did not arrive, or the contract is broken.
     """
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # what training has freed would be in a waking generator's way
     policy.load_weights(learner.named_weights(), learner.version)
     if policy.version != learner.version:
         raise SyncError(f"the policy reports version {policy.version} after taking version {learner.version}")

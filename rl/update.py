@@ -16,6 +16,7 @@ from rl.assemble import advantage_of, aux_of, by_token, step_table, token_rows
 from rl.checkpoint import TrainState
 from rl.collect import Collected, collect
 from rl.learner import Learner
+from rl.metrics import staleness
 from rl.plan import Plan, Play
 from rl.probes import Probed, ProbeOptions, Probes
 from rl.spares import with_spares
@@ -109,12 +110,13 @@ class Updater:
                     turns=play.prompts.turns,
                     mask_truncated=play.mask_truncated,
                 )
+            stale = staleness(groups, self._learner.version)
             trained = self._learner.update(rows, advantage, update=update, aux=aux)
         with clock("sync"):
             if self._ahead:
                 self._ahead.wait()  # it samples with the weights that are about to change
             synced = sync(self._learner, self._policy, self._plan.contract)
-        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **trained, **synced}
+        metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **stale, **trained, **synced}
         return Updated(groups, table, credit, metrics, collected.extra_tasks, logp_now)
 
     def _collect(self, position: int, on_progress: Progress | None) -> Collected:

@@ -168,5 +168,9 @@ def test_an_answer_whose_environment_fails_is_left_out():
 def test_a_method_without_a_state_score_is_refused():
     with pytest.raises(ValueError, match="needs the state score of `sso`"):
         Searcher(
-            None, None, Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}), play=None, plan=Plan(1, 0)
+            None,
+            None,
+            Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}),
+            play=None,
+            plan=Plan(1, 0),
         )
