@@ -435,9 +435,7 @@ def test_no_end_of_a_transfer_ever_has_a_second_copy(folder):
         for way in WAYS:
             given = TransferOptions(way, timeout_s=TIMEOUT, bucket_bytes=2**22, folder=folder, checksum=True)
             policy = ServerPolicy([server.url], toy_description(model), timeout_s=TIMEOUT, transfer=given)
-            policy.load_weights(
-                model.named_parameters(), 1
-            )  # it loads code, too
+            policy.load_weights(model.named_parameters(), 1)  # it loads code, too
             before = forget_peak(here), forget_peak(there)
             policy.load_weights(model.named_parameters(), 2)
             grown = peak(here) - before[0], peak(there) - before[1]
