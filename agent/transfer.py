@@ -4,8 +4,8 @@ A transfer never holds a second copy of a model: tensors travel in *buckets* of 
 other, larger ones in pieces. In a process group they are broadcast one by one, from the sender's memory to
 the receivers', and their names and shapes travel through the group's store.
 
-The only file besides the DeepSpeed engine that touches `torch.distributed`. It makes groups of its own from
-stores and back ends, so that a run's default group, or the lack of one, is none of its business.
+Groups are made of stores and back ends of their own, so that a run's default group, or the lack of one, is
+none of their business.
 """
 
 from __future__ import annotations
