@@ -1,0 +1,122 @@
+"""The options of `env`, and what all sections have in common; see `configs.schema`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+WORLDS = ("alfworld", "webshop")
+"""Names that `env.name` may have besides worlds of one's own."""
+
+
+class Section(BaseModel):
+    """Base of all sections: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class WebshopConfig(Section):
+    """What only WebShop has: the shop, its goals, and the form of its pages."""
+
+    products: int = Field(1000, ge=1, description="Generated shop only: its products.")
+    goals: Literal["synthetic", "human"] = Field(
+        "synthetic", description="Instructions made of attributes and options, or as people put them."
+    )
+    rule: Literal["by_product", "papers", "upstream"] = Field(
+        "by_product", description="How goals are split (docs/webshop.md); by_product shares no product."
+    )
+    order: int = Field(233, ge=0, description="Seed of the order of goals that the split rules count by.")
+    mode: Literal["text", "text_rich"] = Field("text", description="Form of the pages.")
+    results_a_page: int = Field(10, ge=1, description="Products a page of results lists (published: 10).")
+    ids: Literal["asin", "rank"] = Field(
+        "asin", description="What such a page calls them: their ids (published), or 1, 2, …"
+    )
+    show_instruction: bool = Field(
+        True, description="Pages repeat the instruction (false: the prompt states it, as in the papers)."
+    )
+    show_attributes: bool = Field(False, description="Product pages link to what the reward looks at.")
+    partial_reward: bool = Field(
+        False, description="Reward the score of any purchase, not just a success (papers: no)."
+    )
+
+
+def split_urls(urls: Any) -> Any:
+    """Splits at commas what came as one string."""
+    return [url for url in urls.split(",") if url] if isinstance(urls, str) else urls
+
+
+class EnvConfig(Section):
+    """The environment and the tasks of the run."""
+
+    name: str = Field(
+        "alfworld",
+        description="`alfworld`, `webshop`, or a world of your own: `FILE.py:Class` or `module:Class` "
+        "(docs/environments.md).",
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="Options of a world of your own.")
+    data: str = Field(
+        "generated",
+        description="`generated` (seeded, no download); ALFWorld: a folder of game.tw-pddl games, or a "
+        ".jsonl.xz; WebShop: a folder that `run.py data webshop` wrote.",
+    )
+    split: str = Field("train", description="Split trained on.")
+    difficulty: float = Field(
+        1.0,
+        ge=0.0,
+        le=1.0,
+        description="Generated data only. Games: 0 = few receptacles … 1 = full size rooms. Shop: 0 = few "
+        "options of one value … 1 = as many as in the published set.",
+    )
+    train_tasks: int | None = Field(
+        None,
+        ge=1,
+        description="Tasks of the train split (null: all; generated games: 3553, as many as the official).",
+    )
+    data_seed: int = Field(
+        0, ge=0, description="Seed of generated games, or of a shop, its prices and price limits."
+    )
+    skip_corrupt: bool = Field(False, description="Leave out game files that cannot be read, and say so.")
+    max_steps: int = Field(50, ge=1, description="Step limit of a trajectory.")
+    anchor: Literal["state", "text"] = Field(
+        "state", description="Key for peers: the environment's own state key, or the raw text (papers)."
+    )
+    webshop: WebshopConfig = WebshopConfig()
+    workers: int = Field(0, ge=0, description="Processes that play the environments (0: the run's own).")
+    urls: tuple[str, ...] = Field(
+        (), description="Environment servers that play instead, separated by commas (docs/envs.md)."
+    )
+    token_file: str | None = Field(
+        None, description="File of the servers' token (null: the variable SIBLING_ENV_TOKEN)."
+    )
+    timeout_s: float = Field(10.0, gt=0.0, description="Longest wait for one answer of a server.")
+    patience_s: float = Field(
+        120.0, gt=0.0, description="Time after which what no server has answered is a failure."
+    )
+
+    @property
+    def label(self) -> str:
+        """The name without where it is: the class of a world of one's own."""
+        return self.name.rpartition(":")[2]
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_world(cls, name: str) -> str:
+        place, _, own = name.rpartition(":")
+        if name not in WORLDS and not (place and own.isidentifier()):
+            known = ", ".join(WORLDS)
+            raise ValueError(f"must be {known}, or FILE.py:Class or module:Class for a world of your own")
+        return name
+
+    @field_validator("options")
+    @classmethod
+    def _of_a_world_that_has_them(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        name = info.data.get("name")
+        if options and name in WORLDS:
+            raise ValueError(f"must be empty for {name}: they are those of a world of your own")
+        return options
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _split(cls, urls: Any) -> Any:
+        return split_urls(urls)
