@@ -47,5 +47,8 @@ class Policy(Protocol):
         """Gives accelerator memory back to the learner until the next `load_weights`, which must come before
         anything is asked for; nothing may be in flight."""
 
+    def close(self) -> None:
+        """Gives back whatever it holds; nothing may be asked of it afterwards."""
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the learner's weights and drops every cached state computed with older ones."""

@@ -94,6 +94,10 @@ class TorchPolicy:
             self._cache.free()
 
     @torch.no_grad()
+    def close(self) -> None:
+        """See `Policy.close`."""
+        self._cache.free()
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`.
 

@@ -175,6 +175,11 @@ class VLLMPolicy:
                 finished.append((response.key, self._finish(response, str(output.finish_reason))))
         return finished
 
+    def close(self) -> None:
+        """See `Policy.close`; the engine ends with this object."""
+        for key in list(self._rows):
+            self.release(key)
+
     def release(self, key: int) -> None:
         """See `Policy.release`."""
         self._rows.pop(key, None)

@@ -93,6 +93,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     lead = ranks.rank == 0
     console = build.console() if lead else Console(quiet=True)
     model, tokenizer = build.model_and_tokenizer(config)
+    size = sum(p.numel() for p in model.parameters())
     prompts = build.prompt_builder(config, tokenizer)
     # Copies of the weights come before the engine, which may shard the model.
     policy = make_policy(config, model, prompts, run=ranks.share(secrets.token_hex(8)), sends=lead)
@@ -114,19 +115,9 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     )
     newest = checkpoints.latest()
     state = checkpoints.restore(newest, learner) if newest else TrainState()
-    progress = Progress(config.train.updates, config.trajectories, console)
-    tracker = NoTracker()
-    if lead:
-        _record(loaded, run_dir)
-        tracker = Tracker(
-            run_dir,
-            mirrors=mirrors(config, run_dir, progress.say),
-            resume_update=state.update if resumed else None,
-            report=progress.say,
-        )
+    outputs = _outputs(loaded, run_dir, checkpoints, console, state.update if resumed else None, lead=lead)
     console.print(
-        f"{run_dir} · {pipeline.name.upper()} · {len(tasks)} tasks · "
-        f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
+        f"{run_dir} · {pipeline.name.upper()} · {len(tasks)} tasks · {size / 1e6:.1f} M parameters"
         + (f" · {ranks.size} processes" if ranks.size > 1 else "")
         + (f" · resumed after update {state.update}" if newest else "")
     )
@@ -146,24 +137,20 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
                 probed,
                 config.logging.trajectories if config.logging.learner_logp else 0,
             ),
-            outputs=Outputs(
-                tracker,
-                checkpoints,
-                TrajectoryStore(run_dir / "trajectories", config.logging.trajectories if lead else 0),
-                progress,
-            ),
+            outputs=outputs,
             state=state,
             services=services,
             probing=probing,
             evaluate=_evaluator(config, run_dir, held_out, pool, prompts, ranks),
         )
     except KeyboardInterrupt:
-        progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
+        outputs.progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")
         raise
     finally:
         pool.close()
-        progress.close()
-        tracker.close()
+        policy.close()
+        outputs.progress.close()
+        outputs.tracker.close()
     if lead:
         _finish(run_dir, console)
 
@@ -220,6 +207,31 @@ def _record(loaded: Loaded, run_dir: Path) -> None:
     sources = run_dir / "sources.json"
     if not sources.exists():
         sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
+
+
+def _outputs(
+    loaded: Loaded,
+    run_dir: Path,
+    checkpoints: Checkpoints,
+    console: Console,
+    resume_update: int | None,
+    *,
+    lead: bool,
+) -> Outputs:
+    """Where a process's results go: nowhere but into checkpoints, unless it is the first."""
+    config = loaded.config
+    progress = Progress(config.train.updates, config.trajectories, console)
+    tracker = NoTracker()
+    if lead:
+        _record(loaded, run_dir)
+        tracker = Tracker(
+            run_dir,
+            mirrors=mirrors(config, run_dir, progress.say),
+            resume_update=resume_update,
+            report=progress.say,
+        )
+    store = TrajectoryStore(run_dir / "trajectories", config.logging.trajectories if lead else 0)
+    return Outputs(tracker, checkpoints, store, progress)
 
 
 def _play(

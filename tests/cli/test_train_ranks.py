@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 SMALL = [
-    "alfworld_cpu", "env.train_tasks=8", "env.max_steps=10", "rollout.groups=3", "rollout.group_size=3",
+    "alfworld_cpu", "env.train_tasks=8", "rollout.groups=3", "rollout.group_size=4",
     "eval.tasks=5", "checkpoint.every=1", "logging.wandb=off", "threads=1",
 ]  # fmt: skip
 ZERO_2 = ["train.engine=deepspeed", "train.zero_stage=2"]
@@ -63,6 +63,7 @@ def plain(tmp_path_factory):
     """Two updates of one process with the torch engine."""
     folder = tmp_path_factory.mktemp("plain") / "run"
     run("train", *SMALL, "train.updates=2", "--out", str(folder))
+    assert [record["train/optimizer_steps"] for record in figures(folder)[1:]] == [1, 1]
     return folder
 
 
