@@ -5,7 +5,9 @@
 ALFWorld games of full size, groups of 8, commands drawn from the admissible ones, clients included. For each
 number of environments: steps a second, the ratio to those in process, and CPU milliseconds a step of all
 processes together. Wall-clock figures of a busy machine are low; ratios and CPU time are less so.
-Then sessions are opened and closed on the server, and its memory and threads are compared.
+Then sessions are opened and closed on the server, and its memory and threads are compared. Last, worker
+processes and one of two servers are killed (-9) while 64 trajectories are under way: seconds from there until
+every trajectory has moved on.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import argparse
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from envs.alfworld.generate import generate_games
 from envs.pool import EnvPool, LocalPool
 from envs.pool_process import ProcessPool, cores
 from envs.pool_remote import RemotePool
+from envs.server.description import Description
 
 ENVS = (1, 8, 64, 128, 512)
 GROUP = 8
@@ -66,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> None:
                 base = base or speed
                 print(f"{n:6}{name:>22}{speed:12,.0f}{speed / base:8.2f}{cpu * 1e3:16.3f}", flush=True)
         _sessions(*own, games, options.sessions)
+        with ProcessPool(make) as workers:
+            _recovery("workers", workers, games, (partial(_kill_one, workers) for _ in range(20)))
+        with ExitStack() as started:
+            victims = [started.enter_context(_server("0")) for _ in range(3)]
+            with RemotePool([own[1], *(url for _, url in victims)], _description()) as pool:
+                kills = (partial(os.kill, pid, signal.SIGKILL) for pid, _ in victims)
+                _recovery("servers", pool, games, kills)
 
 
 @contextmanager
@@ -81,8 +92,12 @@ def _server(workers: str) -> Iterator[tuple[int, str]]:
         process.stdout.close()
 
 
+def _description() -> Description:
+    return description(environment("alfworld", []))
+
+
 def _remote(url: str) -> RemotePool:
-    return RemotePool([url], description(environment("alfworld", [])))
+    return RemotePool([url], _description())
 
 
 def _speed(pool: EnvPool, games: Sequence[Game], n: int, steps: int) -> tuple[float, float]:
@@ -143,6 +158,44 @@ def _sessions(pid: int, url: str, games: Sequence[Game], n: int) -> None:
     print(f"{n:,} sessions opened and closed, {left} left")
     for name, was, now in zip(("megabytes", "threads"), before, after, strict=True):
         print(f"{name:>12} {was:10.1f} before {now:10.1f} after")
+
+
+def _kill_one(pool: ProcessPool) -> None:
+    os.kill(pool.pids[0], signal.SIGKILL)
+
+
+def _recovery(
+    what: str, pool: EnvPool, games: Sequence[Game], kills: Iterable[Callable[[], None]], n: int = 64
+) -> None:
+    """Walks in `n` environments; after each kill waits until every one of them has moved on."""
+    rng = random.Random(0)
+    for key in range(n):
+        pool.open(key, games[key // GROUP % len(games)], key)
+
+    def everybody_moves() -> float:
+        began, waiting = time.perf_counter(), set(range(n))
+        while waiting:
+            for reply in pool.ready():
+                if reply.failure is not None:
+                    raise RuntimeError(reply.failure.message)
+                waiting.discard(reply.key)
+                if reply.outcome is not None and reply.outcome.done:
+                    pool.release(reply.key)
+                    pool.open(reply.key, games[reply.key // GROUP % len(games)], reply.key)
+                else:
+                    pool.step(reply.key, rng.choice(reply.observation.admissible))
+        return time.perf_counter() - began
+
+    usual = sorted(everybody_moves() for _ in range(20))[10]
+    seconds = []
+    for kill in kills:
+        kill()
+        seconds.append(everybody_moves())
+        everybody_moves()
+    print(
+        f"{len(seconds)} {what} killed: all {n} trajectories moved on within {max(seconds):.2f} s "
+        f"(median {sorted(seconds)[len(seconds) // 2]:.2f}, undisturbed {usual:.2f})"
+    )
 
 
 def _size(pid: int) -> tuple[float, float]:
