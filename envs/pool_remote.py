@@ -77,7 +77,7 @@ class RemotePool(RecoveringPool):
         until = time.monotonic() + self._patience
         while not (all(line.tried for line in self._lines) and any(line.up for line in self._lines)):
             if time.monotonic() > until:
-                faults = "; ".join(f"{line.url}: {line.fault}" for line in self._lines)
+                faults = "; ".join(f"{line.url}: {line.fault or 'no answer yet'}" for line in self._lines)
                 raise EnvError(f"no environment server can be reached: {faults}. `run.py serve` starts one.")
             self._turn(0.1)
             for line in self._lines:

@@ -28,8 +28,11 @@ done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
 with (folder / "starts").open("a") as file:
     file.write(f"{done} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}\\n")
 print("started", flush=True)
+hold = folder.parent / f"hold-{folder.name}"  # while it is there, nothing happens after update 2
 for update in range(done + 1, updates + 1):
     time.sleep(pause)
+    while update > 2 and hold.exists():
+        time.sleep(0.02)
     if value < 0:
         sys.exit("no such luck")
     with metrics.open("a") as file:
@@ -62,6 +65,14 @@ def wanted(tmp_path, values, updates=3, seed=0):
         Run(f"run{i}", tmp_path / f"run{i}", (str(updates), str(value)), f"g{i}", seed, updates, {"i": i})
         for i, value in enumerate(values)
     ]
+
+
+def hold(runs):
+    """Has runs wait after their second update, however busy the machine; returns the files that say so."""
+    files = [run.folder.parent / f"hold-{run.folder.name}" for run in runs]
+    for file in files:
+        file.touch()
+    return files
 
 
 def runner(tmp_path, parallel=1, pause=0.0, race=None, launcher=None):
@@ -105,6 +116,7 @@ def test_each_slot_has_its_gpu(tmp_path, monkeypatch):
 
 def test_interrupted_runs_go_on_where_they_were(tmp_path):
     runs = wanted(tmp_path, [0.1, 0.2], updates=60)
+    holds = hold(runs)
     first, watch = runner(tmp_path, parallel=2, pause=0.05)
     waited = time.monotonic()
 
@@ -118,6 +130,8 @@ def test_interrupted_runs_go_on_where_they_were(tmp_path):
         first.run(Listed(runs))
     done = [run.update for run in runs]
     assert [run.state for run in runs] == ["unfinished", "unfinished"]
+    for held in holds:
+        held.unlink()
     time.sleep(0.2)
     assert [run.update for run in runs] == done, "nothing goes on by itself"
     second, watch = runner(tmp_path, parallel=2)
@@ -177,6 +191,7 @@ def test_failures_in_a_row_end_a_sweep(tmp_path):
 
 def test_losers_are_stopped_early_and_stay_stopped(tmp_path):
     runs = wanted(tmp_path, [0.9, 0.1, 0.8], updates=30)
+    hold(runs[1:2])
 
     def race():
         return Race(EarlyTerminate(type="hyperband", min_iter=2, eta=2), "maximize")

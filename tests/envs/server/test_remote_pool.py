@@ -191,8 +191,8 @@ def test_a_half_open_connection_is_given_up(server, undisturbed):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and nobody ever answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(EnvError, match="no environment server can be reached: .*ReadTimeout"):
-            RemotePool([url], ENVIRONMENT, timeout=0.2, patience=1.0)
-        with RemotePool([url, server.url], ENVIRONMENT, timeout=2.0) as pool:
+            RemotePool([url], ENVIRONMENT, timeout=0.2, patience=4.0)
+        with RemotePool([url, server.url], ENVIRONMENT, timeout=5.0) as pool:
             assert play(pool, GAMES, members=4) == undisturbed
 
 
