@@ -97,6 +97,24 @@ def test_one_process_goes_on_where_two_stopped(plain, two_ranks, tmp_path):
     assert [record["update"] for record in read_metrics(two_ranks / "metrics.jsonl")] == [0, 1, 2, 3]
 
 
+def test_adapters_over_two_processes_and_zero_3(tmp_path):
+    """A whole run with adapters: as one process, evaluated and gone on with like any other."""
+    lora = ["model.lora.r=8", "train.lr=3e-3", "train.updates=1"]
+    run("train", *SMALL, *lora, "--out", str(tmp_path / "one"))
+    sharded = ["train.engine=deepspeed", "train.zero_stage=3", "--nproc", "2"]
+    run("train", *SMALL, *lora, *sharded, "--out", str(tmp_path / "two"))
+    assert_close(tmp_path / "one", tmp_path / "two", update=1, atol=2e-5)
+    shipped = load_file(ROOT / "agent/assets/alfworld-tiny/model.safetensors")
+    ours = weights(tmp_path / "two", update=1)
+    assert max((ours[name] - tensor).abs().max() for name, tensor in shipped.items()) > 1e-3
+    assert {path.name for path in (tmp_path / "two/checkpoints/0001/adapter").iterdir()} >= {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    run("train", "--resume", str(tmp_path / "two"), "train.updates=2")
+    run("eval", "--run", str(tmp_path / "two"))
+
+
 def test_a_killed_process_ends_the_run_and_is_named(tmp_path):
     folder = tmp_path / "run"
     running = subprocess.Popen(
