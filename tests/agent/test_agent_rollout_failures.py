@@ -165,6 +165,7 @@ def test_a_trajectory_that_takes_too_long_has_failed(mode, monkeypatch):
 @pytest.mark.parametrize("place", ["environment", "policy"])
 @MODES
 def test_the_watchdog_dumps_stacks_and_ends_a_process_that_hangs(mode, place):
+    stuck = {1} if place == "environment" else set()
     script = f"""
         import time
         from agent.policy import Sampling
@@ -184,7 +185,7 @@ def test_the_watchdog_dumps_stacks_and_ends_a_process_that_hangs(mode, place):
                 return super()._ready(3600 if timeout is None else timeout)
 
         Rollout(
-            Hanging(TOKENIZER, scripted_expert(0.4)), Sampling(), Sleeping(ToyEnv, {{1}}, None), toy_tasks(2),
+            Hanging(TOKENIZER, scripted_expert(0.4)), Sampling(), Sleeping(ToyEnv, {stuck}, None), toy_tasks(2),
             group_size=2, prompts=build(), max_parallel=4, seed=0,
             options=RolloutOptions(mode={mode!r}, watchdog_s=2.0),
         ).play()

@@ -11,14 +11,14 @@ from envs.server.patience import PatientProtocol
 
 
 class Impatient(PatientProtocol):
-    header_seconds = 0.5
+    header_seconds = 1.2
 
 
 async def answer(scope, receive, send):
     """Any request: 200, after a while that is longer than headers may take."""
     if scope["type"] != "http":
         return
-    time.sleep(0.7)
+    time.sleep(1.4)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -65,6 +65,6 @@ def test_who_sends_them_is_answered_however_long_that_takes(port):
             time.sleep(0.2)
             client.sendall(request[10:])
             assert b"200 OK" in client.recv(4096)
-            time.sleep(0.7)  # between requests nothing is owed
+            time.sleep(1.4)  # between requests nothing is owed
         client.sendall(request[:10])
         assert client.recv(4096) in (b"", b"ok")
