@@ -185,8 +185,8 @@ def test_the_watchdog_dumps_stacks_and_ends_a_process_that_hangs(mode, place):
                 return super()._ready(3600 if timeout is None else timeout)
 
         Rollout(
-            Hanging(TOKENIZER, scripted_expert(0.4)), Sampling(), Sleeping(ToyEnv, {stuck}, None), toy_tasks(2),
-            group_size=2, prompts=build(), max_parallel=4, seed=0,
+            Hanging(TOKENIZER, scripted_expert(0.4)), Sampling(), Sleeping(ToyEnv, {stuck}, None),
+            toy_tasks(2), group_size=2, prompts=build(), max_parallel=4, seed=0,
             options=RolloutOptions(mode={mode!r}, watchdog_s=2.0),
         ).play()
     """
