@@ -2,9 +2,6 @@
 
 import copy
 import math
-import multiprocessing
-import os
-import socket
 
 import numpy as np
 import pytest
@@ -136,43 +133,3 @@ def test_a_checkpoint_is_the_same_model_folder(batch, stage, tmp_path):
         one.update(*batch, update=2)
     got = weights(again)
     assert all(torch.equal(tensor, got[name]) for name, tensor in weights(learner).items())
-
-
-def train_on_rank(rank, port, stage, results):
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    learner = make(f"zero{stage}")
-    assert learner.engine.world_size == 2
-    metrics = [learner.update(*make_batch(), update=update) for update in (1, 2)]
-    results.put((rank, metrics[-1], {name: tensor.numpy() for name, tensor in weights(learner).items()}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 3])
-def test_two_ranks_are_one(batch, stage):
-    """Micro-batches dealt over two processes give the weights of one process."""
-    plain = make("torch")
-    for update in (1, 2):
-        expected = plain.update(*batch, update=update)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    ranks = [context.Process(target=train_on_rank, args=(r, port, stage, results)) for r in range(2)]
-    for process in ranks:
-        process.start()
-    answers = [results.get(timeout=240) for _ in ranks]
-    for process in ranks:
-        process.join(30)
-        assert process.exitcode == 0
-    for _, metrics, got in answers:
-        assert metrics["train/loss"] == pytest.approx(expected["train/loss"], abs=1e-6)
-        assert metrics["train/input_tokens"] == expected["train/input_tokens"]
-        for name, tensor in weights(plain).items():
-            np.testing.assert_allclose(got[name], tensor.numpy(), atol=1e-6)
