@@ -32,11 +32,15 @@ def make(engine):
     )
 
 
-def play(engine):
-    """Two updates; returns the metrics of the last, log-probabilities after it, and the weights."""
+def made_batch():
+    """Rows and advantages; scored by the torch engine, which is one process's."""
     groups = random_groups(groups=3, size=4)
     rows = score_with(tiny_model(VOCAB, std=0.3), groups)
-    advantage = np.random.default_rng(1).normal(size=len(step_table(groups)))
+    return rows, np.random.default_rng(1).normal(size=len(step_table(groups)))
+
+
+def play(engine, rows, advantage):
+    """Two updates; returns the metrics of the last, log-probabilities after it, and the weights."""
     learner = make(engine)
     for update in (1, 2):
         metrics = learner.update(rows, advantage, update=update)
@@ -44,7 +48,7 @@ def play(engine):
     return metrics, logps, {name: tensor.clone().numpy() for name, tensor in learner.named_weights()}
 
 
-def on_rank(rank, port, results):
+def on_rank(rank, port, batch, results):
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -54,18 +58,20 @@ def on_rank(rank, port, results):
     }
     from rl.engine_deepspeed import DeepSpeedEngine
 
-    results.put(play(DeepSpeedEngine(tiny_model(VOCAB, std=0.3), OptimOptions(), zero_stage=3)))
+    engine = DeepSpeedEngine(tiny_model(VOCAB, std=0.3), OptimOptions(), zero_stage=3)
+    results.put(play(engine, *batch))
 
 
 def test_two_ranks_score_and_correct_like_one():
-    expected, alone, weights = play(TorchEngine(tiny_model(VOCAB, std=0.3), OptimOptions()))
+    batch = made_batch()
+    expected, alone, weights = play(TorchEngine(tiny_model(VOCAB, std=0.3), OptimOptions()), *batch)
     assert 0 < expected["train/mismatch_capped"] < 1 and expected["train/kl_ref"] > 0.01
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    processes = [context.Process(target=on_rank, args=(rank, port, results)) for rank in range(2)]
+    processes = [context.Process(target=on_rank, args=(rank, port, batch, results)) for rank in range(2)]
     for process in processes:
         process.start()
     answers = [results.get(timeout=240) for _ in processes]
