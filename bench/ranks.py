@@ -154,7 +154,7 @@ def on_ranks(
     """Runs `work(*args)` in as many new processes, joined as a launcher would, and returns all results.
 
     Raises:
-        RuntimeError: one of them failed; with its traceback.
+        RuntimeError: one of them failed, with its traceback, or did not end well after its result.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -176,6 +176,9 @@ def on_ranks(
             answers[rank] = answer
         for process in processes:
             process.join(60)
+        codes = [process.exitcode for process in processes]
+        if any(code != 0 for code in codes):
+            raise RuntimeError(f"{ranks} ranks gave their results, but ended with exit codes {codes}")
     except Empty as error:
         codes = [process.exitcode for process in processes]
         raise RuntimeError(

@@ -61,8 +61,8 @@ class Plan:
     """How long a run is, and how often it looks up. 0 = only at the end (evaluations: also before).
 
     With `staleness` 1 an update's trajectories are rolled out while the update before trains. `contract` is
-    checked after every transfer of weights. Every `score_every`-th update's
-    responses, from the first, are scored by the learner too (0: none).
+    checked after every transfer of weights. Every `score_every`-th update's responses, from the first, are
+    scored by the learner too (0: none).
     """
 
     updates: int

@@ -1,14 +1,11 @@
 """The arithmetic of `rl.memory` against published sizes, real optimisers, and counts of every operation."""
 
-import multiprocessing
-import os
-import socket
-
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 from transformers import AutoConfig, Qwen2Config, Qwen2ForCausalLM
 
+from bench.ranks import on_ranks
 from commands.plan_parts import KNOWN
 from rl import memory
 from rl.engine import OptimOptions
@@ -134,34 +131,13 @@ def test_offloaded_state_is_in_main_memory():
     assert after == pytest.approx(state.host + 2 * shape.parameters, rel=0.1)
 
 
-def shard_bytes(rank, port, stage, results):
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    results.put(deepspeed_bytes(stage, torch.bfloat16, 0))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_what_two_ranks_share(stage):
     """At stage 3 all of so small a model stays gathered: DeepSpeed does not part with weights below 1e5."""
     pytest.importorskip("deepspeed")
     state = training_state(shape_of(tiny_model(**TINY).config), Training(2, stage, ranks=2))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    ranks = [context.Process(target=shard_bytes, args=(n, port, stage, results)) for n in range(2)]
-    for process in ranks:
-        process.start()
-    found = [results.get(timeout=240) for _ in ranks]
-    for process in ranks:
-        process.join(30)
+    found = on_ranks(2, deepspeed_bytes, stage, torch.bfloat16, 0)
     bucket, kept = (state.buckets, state.gradients) if stage == 3 else (0, 0)
     for _, _, after in found:
         assert after - bucket == pytest.approx(state.weights + state.optimizer + kept, rel=0.1)

@@ -1,12 +1,9 @@
 """Scoring passes shared by real processes under ZeRO-3: the same numbers and weights as one process."""
 
-import multiprocessing
-import os
-import socket
-
 import numpy as np
 import pytest
 
+from bench.ranks import on_ranks
 from rl.assemble import step_table
 from rl.engine import OptimOptions
 from rl.engine_torch import TorchEngine
@@ -48,36 +45,18 @@ def play(engine, rows, advantage):
     return metrics, logps, {name: tensor.clone().numpy() for name, tensor in learner.named_weights()}
 
 
-def on_rank(rank, port, batch, results):
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+def play_sharded(rows, advantage):
     from rl.engine_deepspeed import DeepSpeedEngine
 
     engine = DeepSpeedEngine(tiny_model(VOCAB, std=0.3), OptimOptions(), zero_stage=3)
-    results.put(play(engine, *batch))
+    return play(engine, rows, advantage)
 
 
 def test_two_ranks_score_and_correct_like_one():
     batch = made_batch()
     expected, alone, weights = play(TorchEngine(tiny_model(VOCAB, std=0.3), OptimOptions()), *batch)
     assert 0 < expected["train/mismatch_capped"] < 1 and expected["train/kl_ref"] > 0.01
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    processes = [context.Process(target=on_rank, args=(rank, port, batch, results)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    answers = [results.get(timeout=240) for _ in processes]
-    for process in processes:
-        process.join(30)
-        assert process.exitcode == 0
+    answers = on_ranks(2, play_sharded, *batch)
     for metrics, logps, got in answers:
         for name in ("train/loss", "train/kl_ref", "train/mismatch_kl", "train/mismatch_capped"):
             assert metrics[name] == pytest.approx(expected[name], abs=1e-6), name
