@@ -126,7 +126,7 @@ def make_step(
 ) -> Step:
     """The record of a response, but for what the environment will say."""
     response = prompts.turns.decode(generation.ids)
-    parsed = parse(response)
+    parsed = parse(prompts.turns.opened + response)
     return Step(
         t=t,
         observation=observation,

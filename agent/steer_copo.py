@@ -34,7 +34,7 @@ class _Pilot:
         wanted = self._others(self._turns.decode(tries[0].generation.ids))
         asked = len(tries) - 1
         if asked < len(wanted):
-            return Again(tuple(self._turns.encode(wanted[asked])))
+            return Again(tuple(self._turns.encode(self._turns.unopened(wanted[asked]))))
         return Act(tries[0].generation, spare=tuple(range(1, len(tries))))
 
     def _others(self, played: str) -> list[str]:
@@ -42,5 +42,5 @@ class _Pilot:
         levels = self._rules.levels
         if self._rules.original == "own":
             return list(levels)
-        own = [level for level in levels if played.startswith(level)]
+        own = [level for level in levels if played.startswith(self._turns.unopened(level))]
         return [level for level in levels if level != max(own, key=len)] if own else []

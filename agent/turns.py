@@ -3,19 +3,30 @@
 A chat template renders whole conversations, and rendering one again after a response would
 re-tokenise that response. Here the template is rendered once with markers, cut at the markers, and only
 the pieces *between* responses are ever tokenised, so the sampled ids stay as sampled.
+
+Thoughts are the one departure from the template. Many drop those of earlier responses, and the block that
+opens or denies one (`agent.thinking`), once the conversation goes on. A row that only grows cannot: it keeps
+what the policy saw and sampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from jinja2 import TemplateError as JinjaError
 from transformers import PreTrainedTokenizerBase
 
+from agent.thinking import CLOSE, OPEN, TemplateError, Thinking, block, choose, opened, same_but_for_thoughts
+from configs.text import suggest
+
+__all__ = ["TemplateError", "TurnFormat"]
+
 _SYSTEM, _USER, _ANSWER, _AGAIN = "QSYSTEMQ", "QUSERQ", "QANSWERQ", "QAGAINQ"
-
-
-class TemplateError(ValueError):
-    """The tokenizer's chat template cannot be continued turn by turn."""
+_THOUGHT = "QTHOUGHTQ"
+_PADDING = (" \n", "\n ")
 
 
 class TurnFormat:
@@ -24,20 +35,36 @@ class TurnFormat:
     Args:
         tokenizer: Any Hugging Face tokenizer with a chat template. A template that inserts a default
             system message keeps doing so when `first` is called without one.
+        thinking: Whose thoughts, see `agent.thinking.choose`.
+        arguments: Further arguments of the template.
 
     Attributes:
         stop_id: The token that ends a response in this template.
         stop_ids: Tokens to stop at: `stop_id`, and the tokenizer's `eos_token_id` if it is another.
+        opened: The thought that every prompt opens at its end, "" if none: responses go on from it.
+        thinking: Whose thoughts it is, in a line; "" where the template has none of its own.
 
     Raises:
-        TemplateError: There is no template, it alters or drops a message, it renders a conversation
-            differently once it goes on, or a response does not end with a single token.
+        TemplateError: There is no template, it does not take the arguments, it alters or drops a message, it
+            renders a conversation differently once it goes on (thoughts apart), or a response does not end
+            with a single token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        thinking: Thinking = "auto",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
         if not tokenizer.chat_template:
             raise TemplateError(f"{_name(tokenizer)} has no chat_template: set tokenizer.chat_template")
         self._tokenizer = tokenizer
+        self._arguments = _checked(tokenizer, arguments or {})
+        choice = choose(lambda given: self._render(None, given=given), thinking, self._arguments)
+        self._arguments = choice.arguments
+        self.opened = opened(self._render(None))
+        self.thinking = f"{choice.by}, {self._in_words()}" if choice.own else ""
+        self._trims = {role: self._trimmed(role) for role in ("system", "user")}
         self._bare = _cut(tokenizer, self._render(None), [_USER])
         self._full = _cut(tokenizer, self._render(_SYSTEM), [_SYSTEM, _USER])
         after, after_full = self._after_answer(None), self._after_answer(_SYSTEM)
@@ -58,10 +85,11 @@ class TurnFormat:
             system: System message; None leaves it to the template (which may insert its own).
             user: First user message.
         """
+        user = self._as_told("user", user)
         if system is None:
             return self.encode(user.join(self._bare))
         opening, middle, end = self._full
-        return self.encode(opening + system + middle + user + end)
+        return self.encode(opening + self._as_told("system", system) + middle + user + end)
 
     def next(self, user: str, *, closed: bool = True) -> list[int]:
         """Returns the ids between a response and the next one.
@@ -71,7 +99,7 @@ class TurnFormat:
             closed: Whether the response before ended with a stop token. One that was cut by length
                 did not: then the stop token opens the continuation, as a token that was never sampled.
         """
-        ids = self.encode(self._next_prefix + user + self._next_suffix)
+        ids = self.encode(self._next_prefix + self._as_told("user", user) + self._next_suffix)
         return ids if closed else [self.stop_id, *ids]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -93,18 +121,67 @@ class TurnFormat:
         """Returns the ids of a piece of text, nothing added."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def _render(self, system: str | None, *, goes_on: bool = False) -> str:
+    def unopened(self, text: str) -> str:
+        """Returns how a response begins that is to begin with `text`, given what the prompt has opened."""
+        return text.removeprefix(OPEN) if self.opened else text
+
+    def _render(
+        self,
+        system: str | None,
+        user: str = _USER,
+        *,
+        answer: str | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Renders a conversation; with an answer it goes on, `given` replaces the arguments chosen."""
         messages = [] if system is None else [{"role": "system", "content": system}]
-        messages.append({"role": "user", "content": _USER})
-        if goes_on:
-            messages += [{"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _AGAIN}]
-        return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        messages.append({"role": "user", "content": user})
+        if answer is not None:
+            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": _AGAIN}]
+        arguments = self._arguments if given is None else given
+        try:
+            return self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **arguments
+            )
+        except (JinjaError, TypeError, ValueError) as error:
+            told = f" with prompt.template_args {dict(arguments)!r}" if arguments else ""
+            raise TemplateError(
+                f"{_name(self._tokenizer)}: the chat template cannot be rendered{told}: {error}"
+            ) from error
+
+    def _in_words(self) -> str:
+        ends = block(self._render(None))
+        denied = "the prompt ends with an empty thought and " if ends and not self.opened else ""
+        prompt = "the prompt opens <think>" if self.opened else f"{denied}the response opens <think>"
+        answered = self._render(None, answer=f"{OPEN}\n{_THOUGHT}\n{CLOSE}\n\n{_ANSWER}")
+        kept = "" if _THOUGHT in answered else "; rows keep old thoughts, which the template would drop"
+        return prompt + kept
+
+    def _trimmed(self, role: str) -> bool:
+        """Whether the template takes white space from around a message."""
+        system, user = (_SYSTEM, _USER) if role == "system" else (None, _USER)
+        padded = {"system": (_SYSTEM.join(_PADDING), _USER), "user": (None, _USER.join(_PADDING))}
+        plain, found = self._render(system, user), self._render(*padded[role])
+        if found not in (plain, self._padded(plain, role)):
+            raise TemplateError(
+                f"{_name(self._tokenizer)}: the chat template renders {padded[role]!r} as {found!r}; "
+                "a message must be rendered as it is, or without the white space around it"
+            )
+        return found == plain
+
+    @staticmethod
+    def _padded(plain: str, role: str) -> str:
+        marker = _SYSTEM if role == "system" else _USER
+        return plain.replace(marker, marker.join(_PADDING))
+
+    def _as_told(self, role: str, text: str) -> str:
+        return text.strip() if self._trims[role] else text
 
     def _after_answer(self, system: str | None) -> str:
         """Returns what the template puts after the first response; the text before must be the prompt."""
-        before, after = _cut(self._tokenizer, self._render(system, goes_on=True), [_ANSWER])
+        before, after = _cut(self._tokenizer, self._render(system, answer=_ANSWER), [_ANSWER])
         prompt = self._render(system)
-        if before != prompt:
+        if not same_but_for_thoughts(prompt, before):
             raise TemplateError(
                 f"{_name(self._tokenizer)}: a prompt is rendered as {prompt!r}, but as {before!r} once it is "
                 "answered; append-only rows need a template that never rewrites what came before"
@@ -138,6 +215,24 @@ def _cut(tokenizer: PreTrainedTokenizerBase, text: str, markers: Sequence[str]) 
         piece, text = text.split(marker)
         pieces.append(piece)
     return [*pieces, text]
+
+
+def _checked(tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the arguments, each of which the template must know."""
+    source = tokenizer.get_chat_template()
+    taken = {
+        *inspect.signature(tokenizer.apply_chat_template).parameters,
+        *tokenizer.special_tokens_map,
+        "messages",
+    }
+    for name in arguments:
+        if name in taken or not re.search(rf"\b{re.escape(name)}\b", source):
+            names = sorted(set(re.findall(r"\b[a-z][a-z_]+_[a-z_]+\b", source)) - taken)
+            raise TemplateError(
+                f"prompt.template_args.{name}: {_name(tokenizer)}'s chat template reads no such argument"
+                f"{suggest(name, names)} Leave it out."
+            )
+    return arguments
 
 
 def _name(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -136,6 +136,7 @@ class Prompts:
     """Prompts of 120 tokens at first and 10 to 30 for every later step; responses mean nothing."""
 
     window, max_response_tokens = WINDOW, 20
+    opened = ""  # see `TurnFormat.opened`
 
     def __init__(self) -> None:
         self.turns = self

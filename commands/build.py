@@ -159,20 +159,27 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
 
     Raises:
         PromptError: No such template, or it lacks the form.
-        TemplateError: The tokenizer's chat template cannot be used.
+        TemplateError: The tokenizer's chat template cannot be used as `prompt.thinking` and
+            `prompt.template_args` say.
     """
     from agent.prompts import PromptBuilder, load_template
     from agent.turns import TurnFormat
 
     prompt = config.prompt
     return PromptBuilder(
-        turns=TurnFormat(tokenizer),
+        turns=TurnFormat(tokenizer, prompt.thinking, prompt.template_args),
         form=prompt.form,
         template=load_template(prompt.template),
         history=prompt.history,
         window=prompt.window,
         max_response_tokens=prompt.max_response_tokens,
     )
+
+
+def tell_thinking(prompts: PromptBuilder, console: Console) -> None:
+    """Says whose thoughts the model writes, if its chat template has any of its own."""
+    if prompts.turns.thinking:
+        console.print(f"thinking: {prompts.turns.thinking}", markup=False)
 
 
 def check_window(option: str, tokens: int, config: Config, model: PreTrainedModel) -> None:

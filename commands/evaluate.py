@@ -29,6 +29,7 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     model, tokenizer = build.model_and_tokenizer(config, checkpoint)
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
+    build.tell_thinking(prompts, console)
     name = str(checkpoint or config.model.path)
     with (
         open_pool(config.env, world) as pool,

@@ -95,6 +95,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     model, tokenizer = build.model_and_tokenizer(config)
     size = sum(p.numel() for p in model.parameters())
     prompts = build.prompt_builder(config, tokenizer)
+    build.tell_thinking(prompts, console)
     # Copies of the weights come before the engine, which may shard the model.
     policy = make_policy(config, model, prompts, run=ranks.share(secrets.token_hex(8)), sends=lead)
     probed = contract(config, model)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from configs.schema_env import EnvConfig, Section, WebshopConfig, split_urls
 
@@ -42,6 +42,15 @@ class PromptConfig(Section):
         description="`append`: one growing token row a trajectory; `stepwise`: a prompt a step (papers).",
     )
     template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml), or a path.")
+    thinking: Literal["auto", "ours", "template"] = Field(
+        "auto",
+        description="Whose <think> the model writes (docs/thinking.md). `ours`: the one our prompts ask for; "
+        "the chat template's own thinking is switched off. `template`: the template's own, which the prompt "
+        "may open already. `auto`: what the template does by itself; `ours` where it has no thinking.",
+    )
+    template_args: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Further arguments of the model's chat template."
+    )
     history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
     window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
     max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")

@@ -66,22 +66,16 @@ class _Context:
 
 
 class _Messages:
-    """The prompts' first user message: where its text begins, and the ids of texts in it."""
+    """The prompts' first user message: where its text begins, and the ids of texts put there."""
 
     def __init__(self, prompts: PromptBuilder) -> None:
-        self._turns, self._system = prompts.turns, prompts.template.system
-        self._empty = self._turns.first(self._system, "")
+        self.encode = prompts.turns.encode
+        self._empty = prompts.turns.first(prompts.template.system, "")
 
     def begins(self, ids: Sequence[int]) -> int:
         """Where the message's text begins in the ids of a row."""
         same = (a == b for a, b in zip(ids, self._empty, strict=False))
         return next((i for i, equal in enumerate(same) if not equal), min(len(ids), len(self._empty)))
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text in the message."""
-        ids = self._turns.first(self._system, text)
-        begin = self.begins(ids)
-        return ids[begin : begin + len(ids) - len(self._empty)]
 
 
 def peer_rows(

@@ -145,14 +145,16 @@ def respond(action: str) -> str:
     return f"<think>now</think><action>{action}</action>"
 
 
-def toy_tokenizer(template: str = COMPACT_TEMPLATE) -> PreTrainedTokenizerFast:
+def toy_tokenizer(template: str = COMPACT_TEMPLATE, tags: Sequence[str] = TAGS) -> PreTrainedTokenizerFast:
     """A byte-level BPE of some 350 tokens; `go` is one token, yet `g`,`o` decode to the same text.
 
     Args:
         template: `COMPACT_TEMPLATE` (the embedded tokenizer's) or `CHATML_TEMPLATE` (Qwen2.5's, which
             inserts a system message of its own when none is given).
+        tags: Which of `TAGS` are tokens of their own, though not special ones: all (the embedded
+            tokenizer's), `<think>` and `</think>` (Qwen3's) or none (Qwen2.5's).
     """
-    vocab = {token: i for i, token in enumerate(SPECIAL + TAGS)}
+    vocab = {token: i for i, token in enumerate([*SPECIAL, *tags])}
     for symbol in sorted(pre_tokenizers.ByteLevel.alphabet()):
         vocab[symbol] = len(vocab)
     merges = []
@@ -168,7 +170,7 @@ def toy_tokenizer(template: str = COMPACT_TEMPLATE) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL])
-    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in TAGS])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in tags])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
