@@ -2,9 +2,9 @@
 
 A response is *well-formed* when it is exactly `<think>…</think><action>…</action>`: one of each,
 in this order, closed, the action not empty, and nothing but white space around them. The thought may be
-empty. Where the prompt opens the thought (`agent.turns.TurnFormat.opened`), what it has opened is put in front
-of the response before it is parsed; a closing tag that nothing has opened is not well-formed. Whether the
-environment would accept the action (`admissible`) is another question; a step is *valid* when both hold.
+empty. Where the prompt opens the thought (`agent.turns.TurnFormat.opened`), what it has opened is put in
+front of the response before it is parsed; a closing tag that nothing has opened is not well-formed. Whether
+the environment would accept the action (`admissible`) is another question; a step is *valid* when both hold.
 """
 
 from __future__ import annotations

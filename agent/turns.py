@@ -154,7 +154,11 @@ class TurnFormat:
         denied = "the prompt ends with an empty thought and " if ends and not self.opened else ""
         prompt = "the prompt opens <think>" if self.opened else f"{denied}the response opens <think>"
         answered = self._render(None, answer=f"{OPEN}\n{_THOUGHT}\n{CLOSE}\n\n{_ANSWER}")
-        kept = "" if _THOUGHT in answered else "; rows keep old thoughts, which the template would drop"
+        kept = (
+            ""
+            if _THOUGHT in answered
+            else "; append-only rows keep old thoughts, which the template would drop"
+        )
         return prompt + kept
 
     def _trimmed(self, role: str) -> bool:

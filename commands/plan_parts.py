@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from transformers import AutoConfig, PretrainedConfig, Qwen2Config
+from transformers import AutoConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from commands import build
 from configs.load import Loaded
@@ -25,6 +25,12 @@ _QWEN = {
     "3B": dict(hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16),
     "7B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28),
 }
+_QWEN3 = {
+    "0.6B": dict(hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16),
+    "1.7B": dict(hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16),
+    "4B": dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
+    "8B": dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32),
+}
 KNOWN: Mapping[str, Mapping[str, int | bool]] = {
     f"Qwen/Qwen2.5-{size}-Instruct": {
         **widths,
@@ -34,6 +40,16 @@ KNOWN: Mapping[str, Mapping[str, int | bool]] = {
         "tie_word_embeddings": size != "7B",
     }
     for size, widths in _QWEN.items()
+} | {
+    f"Qwen/Qwen3-{size}": {
+        **widths,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": size != "8B",
+    }
+    for size, widths in _QWEN3.items()
 }
 """Model id to the arguments of its configuration."""
 
@@ -108,7 +124,7 @@ def _model_config(path: str) -> PretrainedConfig:
         if (folder / "config.json").is_file():
             return AutoConfig.from_pretrained(folder)
     if path in KNOWN:
-        return Qwen2Config(**KNOWN[path])
+        return known_config(path)
     try:
         return AutoConfig.from_pretrained(path, local_files_only=True)
     except OSError as error:
@@ -116,6 +132,12 @@ def _model_config(path: str) -> PretrainedConfig:
             f"model.path={path}: no folder with a config.json, not downloaded before, and not one of the "
             f"models known by heart ({', '.join(KNOWN)}). Download its config.json and name the folder"
         ) from error
+
+
+def known_config(path: str, **changes: int | bool) -> PretrainedConfig:
+    """Returns the configuration of a model of `KNOWN`, with `changes`."""
+    made = Qwen3Config if path.startswith("Qwen/Qwen3-") else Qwen2Config
+    return made(**KNOWN[path] | changes)
 
 
 def training_of(config: Config, ranks: int) -> Training:

@@ -44,7 +44,7 @@ class PromptConfig(Section):
     template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml), or a path.")
     thinking: Literal["auto", "ours", "template"] = Field(
         "auto",
-        description="Whose <think> the model writes (docs/thinking.md). `ours`: the one our prompts ask for; "
+        description="Whose <think> the model writes (docs/gpu.md). `ours`: the one our prompts ask for; "
         "the chat template's own thinking is switched off. `template`: the template's own, which the prompt "
         "may open already. `auto`: what the template does by itself; `ours` where it has no thinking.",
     )

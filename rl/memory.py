@@ -40,6 +40,7 @@ class Shape:
         keys: J·d, width of all key-value heads together.
         vocabulary: V, rows of the embeddings.
         tied: Whether input and output embeddings are one.
+        normed: Width of the query and key heads that are normalised, 0 where they are not (Qwen3: Q + J·d).
         linear: (name, inputs, outputs) of every linear layer but the output layer.
         window: Longest row the model reads, None if it does not say.
     """
@@ -52,6 +53,7 @@ class Shape:
     keys: int
     vocabulary: int
     tied: bool
+    normed: int
     linear: tuple[tuple[str, int, int], ...]
     window: int | None
 
@@ -99,6 +101,8 @@ def shape_of(config: PretrainedConfig) -> Shape:
         model = AutoModelForCausalLM.from_config(config)
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    keys = (getattr(config, "num_key_value_heads", None) or heads) * width
+    normed = any(name.endswith("q_norm") for name, _ in model.named_modules())
     output = model.get_output_embeddings()
     linear = [
         (name, module.in_features, module.out_features)
@@ -111,9 +115,10 @@ def shape_of(config: PretrainedConfig) -> Shape:
         hidden=config.hidden_size,
         intermediate=config.intermediate_size,
         queries=heads * width,
-        keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
+        keys=keys,
         vocabulary=config.vocab_size,
         tied=output.weight is model.get_input_embeddings().weight,
+        normed=heads * width + keys if normed else 0,
         linear=tuple(linear),
         window=getattr(config, "max_position_embeddings", None),
     )
@@ -210,7 +215,8 @@ def training_state(shape: Shape, training: Training) -> State:
 def activation_bytes(shape: Shape, training: Training) -> int:
     """Peak of what one forward and backward pass over `token_budget` tokens holds beyond the state.
 
-        kept a token and layer   b (4 F + 5 Q) + (8 + 4 b) D         Q = H·d; with adapters also
+        kept a token and layer   b (4 F + 5 Q) + (8 + 4 b) D         Q = H·d; where queries and keys are
+                                 normalised (Qwen3) also (4 + b) (Q + J·d); with adapters also
                                  24 D + 4 F − b (F + 3 D) + 28 r     (bfloat16: float32 copies of inputs)
         with checkpointing       b D a token and layer, and one layer as above
         layer phase              kept + 2 c F a token + b D F + b V D if tied    c = 4 with adapters, else b
@@ -225,7 +231,7 @@ def activation_bytes(shape: Shape, training: Training) -> int:
     adapters). An upper bound: all tokens of the batch are taken to be under the loss.
     """
     tokens, b, d, f = training.token_budget, training.b, shape.hidden, shape.intermediate
-    kept = b * (4 * f + 5 * shape.queries) + (8 + 4 * b) * d
+    kept = b * (4 * f + 5 * shape.queries) + (8 + 4 * b) * d + (4 + b) * shape.normed
     if training.r:
         kept += 28 * training.r
         if b == 2:

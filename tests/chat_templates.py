@@ -4,7 +4,7 @@ Tools, images and `reasoning_content` are left out. What is said here of each wa
 
 - Qwen2.5: a system message of its own where none is given; knows nothing of thoughts.
 - Qwen3: no system message of its own. `enable_thinking=false` ends the prompt with an empty thought; else
-  the model opens its thought. Answers before the last question lose their thoughts, one after it gets a block.
+  the model opens its thought. Answers before the last question lose their thoughts.
 - Qwen3 Thinking (2507): as Qwen3, but every prompt opens a thought, and there is no switch.
 - Qwen3.5: every prompt opens a thought, or with `enable_thinking=false` ends with an empty one; messages are
   trimmed; a conversation without a question is refused. The small ones deny the thought unless asked for it.

@@ -153,7 +153,7 @@ def test_a_template_that_changes_the_white_space_otherwise_is_refused():
 
 
 def test_it_says_whose_thoughts_they_are_and_what_becomes_of_them():
-    drop = "; rows keep old thoughts, which the template would drop"
+    drop = "; append-only rows keep old thoughts, which the template would drop"
     for template, wanted, words in (
         (published.QWEN25, "auto", ""),
         (published.QWEN3, "auto", "template, the response opens <think>" + drop),

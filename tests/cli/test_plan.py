@@ -140,8 +140,8 @@ def test_presets_state_what_is_computed(path):
     assert load(path.stem).config.generator.backend == "vllm"
 
 
-def test_eight_presets_are_planned():
-    assert len(PLANNED) == 8
+def test_ten_presets_are_planned():
+    assert len(PLANNED) == 10
 
 
 def test_markdown_goes_between_its_markers(tmp_path):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
-from transformers import AutoConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from bench.ranks import on_ranks
-from commands.plan_parts import KNOWN
+from commands.plan_parts import known_config
 from rl import memory
 from rl.engine import OptimOptions
 from rl.engine_torch import TorchEngine
@@ -16,15 +16,24 @@ from rl.memory import Training, activation_bytes, shape_of, training_state
 from tests.rl.peak import Peak
 from tests.toy import tiny_model
 
-PUBLISHED = {"0.5B": 494_032_768, "1.5B": 1_543_714_304, "3B": 3_085_938_688, "7B": 7_615_616_512}
+PUBLISHED = {
+    "2.5-0.5B-Instruct": 494_032_768,
+    "2.5-1.5B-Instruct": 1_543_714_304,
+    "2.5-3B-Instruct": 3_085_938_688,
+    "2.5-7B-Instruct": 7_615_616_512,
+    "3-0.6B": 596_049_920,
+    "3-1.7B": 1_720_574_976,  # the index counts the tied output layer as well: 2,031,739,904
+    "3-4B": 4_022_468_096,
+    "3-8B": 8_190_735_360,
+}
 """Parameters in the model cards' safetensors indices."""
 
 TINY = dict(vocab=1000, hidden=64, layers=4, intermediate=128)
 OPTIONS = OptimOptions()
 
 
-def known(size):
-    return shape_of(Qwen2Config(**KNOWN[f"Qwen/Qwen2.5-{size}-Instruct"]))
+def known(name):
+    return shape_of(known_config(f"Qwen/Qwen{name}"))
 
 
 @pytest.mark.parametrize("size", PUBLISHED)
@@ -33,15 +42,20 @@ def test_parameters_are_those_published(size):
 
 
 def test_widths_by_hand():
-    shape = known("1.5B")
+    shape = known("2.5-1.5B-Instruct")
     assert shape.kv_bytes(2) == 2 * 28 * 2 * 128 * 2 == 28_672
     assert (shape.queries, shape.keys, shape.tied, shape.window) == (1536, 256, True, 32768)
     assert shape.largest == 151_936 * 1536
-    assert not known("7B").tied and known("7B").kv_bytes(2) == 57_344
+    larger = known("2.5-7B-Instruct")
+    assert not larger.tied and larger.kv_bytes(2) == 57_344
     # q, o: 1536 → 1536; k, v: 1536 → 256; gate, up: 1536 → 8960; down: 8960 → 1536
     widths = 2 * (1536 + 1536) + 2 * (1536 + 256) + 3 * (1536 + 8960)
     assert shape.adapters(16) == 28 * 16 * widths
     assert shape.adapters(16, ["q_proj", "v_proj"]) == 28 * 16 * (3072 + 1792)
+    assert shape.normed == 0
+    thinking = known("3-4B")  # its heads are wider together than the residual stream
+    assert (thinking.queries, thinking.keys, thinking.normed) == (4096, 1024, 5120)
+    assert thinking.kv_bytes(2) == 2 * 36 * 8 * 128 * 2 and thinking.tied and not known("3-8B").tied
 
 
 @pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "down_proj"]])
@@ -147,7 +161,7 @@ def peak_of(config, dtype, training, rows, length):
     """Bytes at the peak of one forward and backward pass in which every token is under the loss."""
     torch.set_default_dtype(dtype)
     try:
-        model = Qwen2ForCausalLM(config)
+        model = AutoModelForCausalLM.from_config(config)
     finally:
         torch.set_default_dtype(torch.float32)
     if training.checkpointing:
@@ -175,18 +189,22 @@ SMALL = dict(
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("r", "within"), [(0, 0.10), (16, 0.20)])
-def test_activations_of_a_small_model(dtype, checkpointing, r, within):
-    config = Qwen2Config(**SMALL, num_hidden_layers=4, tie_word_embeddings=True)
+@pytest.mark.parametrize("family", [Qwen2Config, Qwen3Config])
+def test_activations_of_a_small_model(family, dtype, checkpointing, r, within):
+    own = {"head_dim": 64} if family is Qwen3Config else {}
+    config = family(**SMALL, **own, num_hidden_layers=4, tie_word_embeddings=True)
     training = Training(dtype.itemsize, None, r=r, checkpointing=checkpointing, token_budget=4 * 512)
     found = peak_of(config, dtype, training, 4, 512)
     assert activation_bytes(shape_of(config), training) == pytest.approx(found, rel=within)
 
 
-@pytest.mark.parametrize(("size", "layers"), [("1.5B", 28), ("7B", 6)])
+@pytest.mark.parametrize(
+    ("name", "layers"), [("2.5-1.5B-Instruct", 28), ("2.5-7B-Instruct", 6), ("3-1.7B", 28), ("3-4B", 6)]
+)
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_activations_of_the_models_meant(size, layers, checkpointing):
+def test_activations_of_the_models_meant(name, layers, checkpointing):
     """At their true widths, by tensors without memory."""
-    config = Qwen2Config(**KNOWN[f"Qwen/Qwen2.5-{size}-Instruct"] | {"num_hidden_layers": layers})
+    config = known_config(f"Qwen/Qwen{name}", num_hidden_layers=layers)
     training = Training(2, None, checkpointing=checkpointing, token_budget=8 * 1024)
     shape = shape_of(config)
     with FakeTensorMode(allow_non_fake_inputs=True):
