@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from rich.progress import Progress
 
 from commands.build import console
+from commands.check_processes import replay_elsewhere
+from commands.check_splits import check_disjoint
+from commands.own_errors import in_words
+from commands.own_world import OwnWorld, find_class
 from commands.tasks import World, open_world
 from configs.load import load
-from envs.base import Task
+from configs.schema import EnvConfig
+from configs.text import ConfigError
+from envs.base import EnvError, Task
 from envs.checks import NonConforming, check_env
 from envs.server.tasks import task_digest
 
@@ -24,21 +33,29 @@ def run(experiment: str, overrides: Sequence[str], n: int, splits: Sequence[str]
     Raises:
         ConfigError: See `configs.load.load` and `open_world`.
         EnvError: There are no tasks, or the environment cannot play them.
-        NonConforming: A promise is broken.
+        NonConforming: A promise is broken, or the environment crashes.
     """
     config = load(experiment, overrides).config
-    world, again = open_world(config.env), open_world(config.env)
-    splits = tuple(dict.fromkeys(splits or (config.env.split, config.eval.split)))
-    count = 0
+    env = config.env
+    with _told(env, "making the world"):
+        world, again = open_world(env), open_world(env)
+    splits = tuple(dict.fromkeys(splits or (env.split, config.eval.split)))
+    tasks: dict[str, list[Task]] = {}
+    for split in splits:
+        with _told(env, f"tasks({split!r})"):
+            tasks[split] = check_tasks(world, again, split, n)
+    with _told(env, "comparing splits"):
+        check_disjoint(world.make_env, _everything(world, tasks))
     screen = console()
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
         for split in splits:
-            tasks = check_tasks(world, again, split, n)
-            for task in progress.track(tasks, description=f"{config.env.label}, {split}"):
-                check_env(world.make_env, [task], limit=config.env.max_steps)
-            count += len(tasks)
-    tasks = "1 task" if count == 1 else f"{count} tasks"
-    print(f"{config.env.label} keeps the contract on {tasks} of {', '.join(splits)}")
+            for task in progress.track(tasks[split], description=f"{env.label}, {split}"):
+                with _told(env, f"task {task.id!r}"):
+                    check_env(world.make_env, [task], limit=env.max_steps)
+    with _told(env, "playing in another process"):
+        replay_elsewhere(env, world.make_env, tasks, n)
+    count = sum(map(len, tasks.values()))
+    print(f"{env.label} keeps the contract on {count} task{'' if count == 1 else 's'} of {', '.join(splits)}")
 
 
 def check_tasks(world: World, again: World, split: str, n: int) -> list[Task]:
@@ -49,11 +66,13 @@ def check_tasks(world: World, again: World, split: str, n: int) -> list[Task]:
         again: A second one of the same configuration.
 
     Raises:
-        NonConforming: The tasks are others the next time, are not the first of a longer list, belong to
-            another split, or cannot travel to worker processes.
+        NonConforming: The tasks are others the next time, are too many or not the first of a longer list,
+            belong to another split, or cannot travel to worker processes.
     """
     tasks = list(world.tasks(split, n))
     name = f"the split {split!r}"
+    if len(tasks) > n:
+        raise NonConforming(f"tasks({split!r}, {n}) gives {len(tasks)} tasks: give the first {n} at most")
     if not _alike(tasks, again.tasks(split, n)):
         raise NonConforming(f"{name} has other tasks every time: derive what is drawn from env.data_seed")
     if not _alike(tasks[:1], world.tasks(split, 1)):
@@ -69,3 +88,27 @@ def check_tasks(world: World, again: World, split: str, n: int) -> list[Task]:
 def _alike(tasks: Sequence[Task], others: Sequence[Task]) -> bool:
     """Whether two lists hold the same tasks, as environment servers compare them."""
     return [task_digest(task) for task in tasks] == [task_digest(task) for task in others]
+
+
+def _everything(world: World, tasks: Mapping[str, Sequence[Task]]) -> Mapping[str, Sequence[Task]]:
+    """The tasks to compare: all of a world of somebody's own, whose lists are cheap; else those played."""
+    return {split: world.tasks(split) for split in tasks} if isinstance(world, OwnWorld) else tasks
+
+
+@contextmanager
+def _told(env: EnvConfig, what: str) -> Iterator[None]:
+    """Turns a crash of a world of somebody's own into one line; a crash of ours stays what it is."""
+    try:
+        yield
+    except (ConfigError, EnvError, NonConforming):
+        raise
+    except Exception as error:
+        file = _file_of(env)
+        if file is None:
+            raise
+        raise NonConforming(f"{env.label}, {what}: {in_words(error, file)}") from error
+
+
+def _file_of(env: EnvConfig) -> Path | None:
+    """Where somebody's own world is written."""
+    return Path(inspect.getfile(find_class(env.name))) if ":" in env.name else None

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from commands.own_errors import in_words
 from configs.schema import EnvConfig
 from configs.text import ConfigError, suggest
 from envs.base import Env, EnvError, Task
@@ -48,6 +49,9 @@ class OwnWorld:
         """See `World.tasks`."""
         check_split(split, self.splits, self._name)
         found = self._world.tasks(split, n)
+        if found is not None and not isinstance(found, Sequence):
+            kind = type(found).__name__
+            raise EnvError(f"{self._name}: tasks({split!r}) gives a {kind}: return a list of tasks.")
         if not found:
             raise EnvError(f"{self._name}: the split {split!r} has no tasks.")
         strange = [task for task in found if not isinstance(task, Task)]
@@ -55,6 +59,10 @@ class OwnWorld:
             raise EnvError(
                 f"{self._name}: a task has an id, a family and a split; {type(strange[0]).__name__} has not."
             )
+        for name in ("id", "family", "split"):
+            other = [value for task in found if not isinstance(value := getattr(task, name), str)]
+            if other:
+                raise EnvError(f"{self._name}: a task's {name} is a string, got {other[0]!r}.")
         ids = {task.id for task in found}
         if len(ids) < len(found):
             raise EnvError(
@@ -67,8 +75,9 @@ class OwnWorld:
         """See `World.make_env`."""
         env = self._world.make_env()
         if not isinstance(env, Env):
+            wrap = " Wrap it in envs.from_gymnasium.FromGymnasium." if hasattr(env, "action_space") else ""
             raise EnvError(
-                f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env."
+                f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env.{wrap}"
             )
         return env
 
@@ -131,8 +140,10 @@ def _load_file(place: str) -> ModuleType:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(sys.modules[name])
-        except BaseException:
+        except BaseException as error:
             del sys.modules[name]
+            if isinstance(error, Exception) and not isinstance(error, ConfigError):
+                raise ConfigError(f"env.name: {in_words(error, path)}") from error
             raise
     return sys.modules[name]
 
@@ -142,7 +153,7 @@ def _load_module(place: str) -> ModuleType:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise  # it is there, and misses something itself
+            raise ConfigError(f"env.name={place}: {in_words(error)}") from error  # it misses something itself
         raise ConfigError(
             f"env.name: there is no module {place!r}. Install it, or name a file: path/to/FILE.py:Class"
         ) from error

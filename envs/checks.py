@@ -10,8 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
 
 from envs.base import Env, EnvError, Observation, Outcome, Task
+from envs.watched import DRAW, NonConforming, Watched, observation_of, other_global_state, outcome_of
+
+__all__ = ["CHECKS", "Checker", "NonConforming", "check_env"]
 
 STRANGE_ACTIONS = (
     "",
@@ -22,10 +28,6 @@ STRANGE_ACTIONS = (
     "{0} %s {x.__class__} #rule# [a|b]",
     "look " * 20_000,
 )
-
-
-class NonConforming(AssertionError):
-    """An environment breaks the contract; the message says which promise, on which task."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Checker:
     limit: int
     choose: Callable[[Observation, random.Random], str]
     refused: Callable[[Outcome], bool] | None
+
+    def new(self) -> Env:
+        """Makes an instance and watches it."""
+        return Watched(self.make_env())
 
     def walk(self, env: Env, task: Task, salt: int = 0) -> tuple[list[str], list[Outcome]]:
         """Resets `env` and plays a random walk; returns the actions and their outcomes."""
@@ -91,6 +97,8 @@ def check_env(
     """
     if not tasks:
         raise ValueError("check_env: no tasks given.")
+    if make_env() is make_env():
+        raise NonConforming("make_env returns the same instance again: it must make a new one every time")
     checker = Checker(make_env, seed, steps, limit, choose, refused)
     for task in tasks:
         for check in CHECKS:
@@ -114,30 +122,46 @@ def _raises(call: Callable[[], object]) -> bool:
 
 
 def _check_observation(observation: Observation) -> None:
-    _demand(
-        isinstance(observation, Observation), f"an observation is an Observation, got {type(observation)}"
-    )
-    _demand(isinstance(observation.text, str), "observation.text is a string")
-    _demand(isinstance(observation.anchor, str), "observation.anchor is a string")
+    observation_of("reset", observation)
+    for name in ("text", "anchor"):
+        value = getattr(observation, name)
+        _demand(isinstance(value, str), f"observation.{name} is a string, got a {type(value).__name__}")
     commands = observation.admissible
     listed = isinstance(commands, tuple) and all(isinstance(command, str) for command in commands)
-    _demand(listed, "observation.admissible is a tuple of strings")
-    _demand(len(set(commands)) == len(commands), "no command is listed twice")
+    _demand(listed, f"observation.admissible is a tuple of strings, got {commands!r:.80}")
+    _demand(len(set(commands)) == len(commands), f"no command is listed twice, got {commands!r:.80}")
 
 
 def _check_outcome(outcome: Outcome) -> None:
-    _check_observation(outcome.observation)
+    _check_observation(outcome_of(outcome).observation)
     _demand(not (outcome.terminated and outcome.truncated), "a step terminates or truncates, not both")
     _demand(not outcome.truncated or not outcome.success, "running out of steps is no success")
+    _demand(
+        outcome.terminated or not outcome.success,
+        "a step that solves the task terminates: set terminated, or success only where the trajectory ends",
+    )
+    for name in ("score", "reward"):
+        value = getattr(outcome, name)
+        _demand(isinstance(value, Real), f"outcome.{name} is a number, got {value!r:.80}")
     _demand(0.0 <= outcome.score <= 1.0, f"score is in [0, 1], got {outcome.score}")
-    _demand(outcome.reward == outcome.reward and abs(outcome.reward) != float("inf"), "reward is finite")
+    _demand(bool(np.isfinite(outcome.reward)), f"reward is finite, got {outcome.reward}")
+
+
+def _demand_same(found: Sequence[Outcome], expected: Sequence[Outcome], promise: str) -> None:
+    """Demands that a replay repeats, and names the first step at which it does not."""
+    for t, (one, other) in enumerate(zip(found, expected, strict=True)):
+        for name in ("observation", "reward", "terminated", "truncated", "success", "score"):
+            got, before = getattr(one, name), getattr(other, name)
+            told = f"{promise}; at step {t} {name} was {before!r:.120}, then {got!r:.120}. {DRAW}"
+            _demand(got == before, told)
 
 
 def check_contract(checker: Checker, task: Task) -> None:
     """Types and ranges hold on a random walk, and the instruction is set."""
-    env = checker.make_env()
+    env = checker.new()
     _check_observation(env.reset(task, checker.seed))
-    _demand(bool(env.instruction), "instruction holds the task sentence after reset")
+    told = isinstance(env.instruction, str) and bool(env.instruction)
+    _demand(told, f"instruction holds the task sentence after reset, is {env.instruction!r:.80}")
     for outcome in checker.walk(env, task)[1]:
         _check_outcome(outcome)
     env.close()
@@ -145,8 +169,8 @@ def check_contract(checker: Checker, task: Task) -> None:
 
 def check_order(checker: Checker, task: Task) -> None:
     """Step before reset, step after the end and a foreign snapshot raise EnvError; close is idempotent."""
-    env = checker.make_env()
-    _demand(_raises(lambda: env.step("look")), "step before reset raises EnvError")
+    env = checker.new()
+    _demand(_raises(lambda: checker.make_env().step("look")), "step before reset raises EnvError")
     env.reset(task, checker.seed)
     _demand(_raises(lambda: env.restore(object())), "restore of a foreign value raises EnvError")
     outcome = env.step("no such command")
@@ -164,21 +188,25 @@ def check_order(checker: Checker, task: Task) -> None:
 
 
 def check_determinism(checker: Checker, task: Task) -> None:
-    """The same task, seed and actions give the same outcomes, whatever was played before."""
-    first, second = checker.make_env(), checker.make_env()
-    state = random.getstate()
+    """The same task, seed and actions give the same outcomes, whatever was played or drawn before."""
+    first, second = checker.new(), checker.new()
     start = first.reset(task, checker.seed)
     actions, outcomes = checker.walk_on(first, start, 0)
-    _demand(random.getstate() == state, "the global random state is left alone")
     checker.walk(second, task, salt=1)
-    _demand(second.reset(task, checker.seed) == start, "reset gives the same first observation")
-    _demand(checker.replay(second, task, actions) == outcomes, "a replay gives the same outcomes")
-    _demand(checker.replay(first, task, actions) == outcomes, "an instance can be reset and replayed")
+    again = second.reset(task, checker.seed)
+    told = f"reset gives the same first observation; it was {start!r:.120}, then {again!r:.120}. {DRAW}"
+    _demand(again == start, told)
+    _demand_same(checker.replay(second, task, actions), outcomes, "a replay gives the same outcomes")
+    _demand_same(checker.replay(first, task, actions), outcomes, "an instance can be reset and replayed")
+    for seed in (1, 2):  # an environment may put back the global state that it draws from
+        with other_global_state(seed):
+            replayed = checker.replay(checker.new(), task, actions)
+        _demand_same(replayed, outcomes, "a replay under another global random state gives the same outcomes")
 
 
 def check_snapshot(checker: Checker, task: Task) -> None:
     """A snapshot is not changed by later steps, can be used often, and continues as the original did."""
-    env = checker.make_env()
+    env = checker.new()
     start = env.reset(task, checker.seed)
     before = env.snapshot()
     actions, outcomes = checker.walk_on(env, start, 0)
@@ -201,7 +229,7 @@ def check_snapshot(checker: Checker, task: Task) -> None:
 
 def check_isolation(checker: Checker, task: Task) -> None:
     """Two instances stepped in turn behave as each does alone."""
-    one, two = checker.make_env(), checker.make_env()
+    one, two = checker.new(), checker.new()
     actions, alone = checker.walk(one, task)
     one.reset(task, checker.seed)
     observation, rng = two.reset(task, checker.seed), random.Random(checker.seed + 1)
@@ -216,7 +244,7 @@ def check_isolation(checker: Checker, task: Task) -> None:
 
 def check_strange_actions(checker: Checker, task: Task) -> None:
     """Any string is a legal action: it costs a step and never crashes."""
-    env = checker.make_env()
+    env = checker.new()
     start = env.reset(task, checker.seed)
     snapshot = env.snapshot()
     for action in (*STRANGE_ACTIONS, *(f"  {command}  " for command in start.admissible[:2])):
@@ -228,7 +256,7 @@ def check_admissible(checker: Checker, task: Task) -> None:
     """Every listed command is accepted; skipped where a refusal cannot be told from an outcome."""
     if checker.refused is None:
         return
-    env = checker.make_env()
+    env = checker.new()
     observation, rng = env.reset(task, checker.seed), random.Random(checker.seed)
     for _ in range(min(checker.steps, 10)):
         snapshot = env.snapshot()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import uuid
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
+import torch
 
 from envs.alfworld import AlfworldEnv
 from envs.alfworld.engine import NOTHING_HAPPENS
 from envs.base import Env, EnvError, Observation, Outcome
 from envs.checks import NonConforming, check_env
+from envs.watched import global_states, other_global_state
 from tests.envs.small_games import kitchen, porch
 
 
@@ -188,6 +192,124 @@ class RewardsNan(Counter):
         return replace(super().step(action), reward=float("nan"))
 
 
+class ScoresNan(Counter):
+    def step(self, action):
+        return replace(super().step(action), score=float("nan"))
+
+
+class RewardsNothing(Counter):
+    def step(self, action):
+        return replace(super().step(action), reward=None)
+
+
+class SaysPerhaps(Counter):
+    def step(self, action):
+        return replace(super().step(action), terminated=None)
+
+
+class SolvedButGoingOn(Counter):
+    def step(self, action):
+        outcome = super().step(action)
+        return replace(outcome, success=outcome.observation.anchor == "2" or outcome.success)
+
+
+class ShowsBytes(Counter):
+    def observe(self):
+        return replace(super().observe(), text=b"at")
+
+
+class AnchorsAList(Counter):
+    def observe(self):
+        return replace(super().observe(), anchor=["at", self.state[0]])
+
+
+class InstructsInPieces(Counter):
+    def reset(self, task, seed=0):
+        observation = super().reset(task, seed)
+        self.instruction = ["count", "to", "four"]
+        return observation
+
+
+class StepsAsGymnasium(Counter):
+    def step(self, action):
+        outcome = super().step(action)
+        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, {}
+
+
+class StepsAsOldGym(Counter):
+    def step(self, action):
+        outcome = super().step(action)
+        return outcome.observation, outcome.reward, outcome.done, {}
+
+
+class ResetsAsGymnasium(Counter):
+    def reset(self, task, seed=0):
+        return super().reset(task, seed), {}
+
+
+class ReturnsText(Counter):
+    def step(self, action):
+        return super().step(action).observation.text
+
+
+class RestoresNothing(Counter):
+    def restore(self, snapshot):
+        super().restore(snapshot)
+
+
+class DrawsWith(Counter):
+    """Draws in every step, and says so in the text."""
+
+    def draw(self):
+        raise NotImplementedError
+
+    def step(self, action):
+        outcome = super().step(action)
+        return replace(outcome, observation=replace(outcome.observation, text=f"drew {self.draw()}"))
+
+
+class DrawsFromNumpy(DrawsWith):
+    def draw(self):
+        return np.random.randint(100)
+
+
+class DrawsFromTorch(DrawsWith):
+    def draw(self):
+        return torch.rand(1).item()
+
+
+class SeedsTheWorld(DrawsWith):
+    def draw(self):
+        random.seed(3)
+        return random.random()
+
+
+class DrawsAndPutsBack(DrawsWith):
+    """What no look at the state tells: it is as it was."""
+
+    def draw(self):
+        state = random.getstate()
+        number = random.random()
+        random.setstate(state)
+        return number
+
+
+class DrawsAnew(DrawsWith):
+    def draw(self):
+        return random.Random().random()
+
+
+class NamesItself(DrawsWith):
+    def draw(self):
+        return uuid.uuid4()
+
+
+class ResetsAtRandom(Counter):
+    def reset(self, task, seed=0):
+        np.random.shuffle([1, 2])
+        return super().reset(task, seed)
+
+
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
@@ -206,6 +328,31 @@ class RewardsNan(Counter):
         (ListsTwice, "twice"),
         (ScoresTwo, "score"),
         (RewardsNan, "finite"),
+        (ScoresNan, r"score is in \[0, 1\], got nan"),
+        (RewardsNothing, "outcome.reward is a number, got None"),
+        (SaysPerhaps, "outcome.terminated is true or false, got None"),
+        (SolvedButGoingOn, "a step that solves the task terminates: set terminated"),
+        (ShowsBytes, "observation.text is a string, got a bytes"),
+        (AnchorsAList, "observation.anchor is a string, got a list"),
+        (InstructsInPieces, "instruction holds the task sentence after reset, is \\['count"),
+        (
+            StepsAsGymnasium,
+            "step returns .*terminated, truncated, info.*wrap the environment in .*FromGym",
+        ),
+        (StepsAsOldGym, "step returns .*reward, done, info.*wrap the environment in .*FromGymnasium"),
+        (ResetsAsGymnasium, "reset returns .*info.*wrap the environment in .*FromGymnasium"),
+        (ReturnsText, "step returns a str: return an envs.base.Outcome"),
+        (RestoresNothing, "restore returns a NoneType: return an envs.base.Observation"),
+        (DrawsFromNumpy, "step draws from the global random state of `numpy.random`.*derive"),
+        (DrawsFromTorch, "step draws from the global random state of `torch`.*derive"),
+        (SeedsTheWorld, "step draws from the global random state of `random`.*derive"),
+        (
+            DrawsAndPutsBack,
+            "under another global random state gives the same.*at step 0 observation was",
+        ),
+        (DrawsAnew, "a replay gives the same outcomes; at step 0 observation was .*drew.*derive"),
+        (NamesItself, "a replay gives the same outcomes; at step 0 observation was .*drew.*derive"),
+        (ResetsAtRandom, "reset draws from the global random state of `numpy.random`"),
     ],
 )
 def test_a_broken_environment_is_caught(broken, promise):
@@ -222,6 +369,20 @@ def test_a_crash_on_a_strange_action_is_not_hidden():
 def test_a_listed_command_that_is_refused_is_caught():
     with pytest.raises(NonConforming, match="listed command"):
         check_env(Counter, [Count()], refused=lambda outcome: outcome.observation.text == "at -1")
+
+
+def test_the_states_that_are_watched_are_left_as_they_were():
+    before = global_states()
+    with other_global_state(1):
+        assert all(global_states()[name] != state for name, state in before.items())
+    check_env(Counter, [Count()])
+    assert global_states() == before
+
+
+def test_an_instance_that_is_handed_out_again_is_caught():
+    env = Counter()
+    with pytest.raises(NonConforming, match="make_env returns the same instance again"):
+        check_env(lambda: env, [Count()])
 
 
 def test_the_kit_needs_a_task():
