@@ -151,9 +151,12 @@ def _load_file(place: str) -> ModuleType:
 def _load_module(place: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise ConfigError(f"env.name={place}: {in_words(error)}") from error  # it misses something itself
+    except ConfigError:
+        raise
+    except Exception as error:
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent is None or not f"{place}.".startswith(f"{absent}."):
+            raise ConfigError(f"env.name={place}: {in_words(error)}") from error  # it is there, and broken
         raise ConfigError(
             f"env.name: there is no module {place!r}. Install it, or name a file: path/to/FILE.py:Class"
         ) from error

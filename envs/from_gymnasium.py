@@ -148,7 +148,8 @@ class FromGymnasium(Env):
             EnvError: what the environment returns cannot be read.
         """
         self._twin = None
-        self._seen = Seen(*self._env.reset(seed=task.seed, options=dict(task.options) or None))
+        found = self._env.reset(seed=task.seed, options=dict(task.options) or None)
+        self._seen = Seen(*_parts("reset", found, "observation, info"))
         observation = self._observe(self._seen)
         instruction = observation.text
         if self._reading.instruction is not None:
@@ -238,7 +239,8 @@ class FromGymnasium(Env):
             seen = replace(self._seen, reward=0.0)
         else:
             meant = action if self._commands is None else self._commands[action]
-            raw, reward, terminated, truncated, info = env.step(meant)
+            found = _parts("step", env.step(meant), "observation, reward, terminated, truncated, info")
+            raw, reward, terminated, truncated, info = found
             seen = Seen(raw, info, float(reward), bool(terminated), bool(truncated))
         limit = len(self._now.actions) + 1 >= self._max_steps
         ended = seen.terminated or seen.truncated or limit
@@ -274,3 +276,14 @@ class FromGymnasium(Env):
             f"FromGymnasium: {what} is to be read from info[{key!r}], but there are only "
             f"{', '.join(map(repr, seen.info)) or 'no keys'}. Name another, or give a function."
         )
+
+
+def _parts(method: str, found: Any, names: str) -> tuple[Any, ...]:
+    """What a method returned, which must have these parts."""
+    if not isinstance(found, tuple) or len(found) != names.count(",") + 1:
+        got = f"{len(found)} values" if isinstance(found, tuple) else f"a {type(found).__name__}"
+        raise EnvError(
+            f"FromGymnasium: {method} gives {got}, Gymnasium's gives ({names}). An environment of the older "
+            "gym needs a wrapper of its own first."
+        )
+    return found

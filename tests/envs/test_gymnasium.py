@@ -100,6 +100,34 @@ def test_a_random_walk_on_ice_is_deterministic_given_its_seed_and_conforms(snaps
     check_env(lambda: lake(snapshots), LAKE_TASKS, steps=15, limit=20)
 
 
+class OldReset(gymnasium.Wrapper):
+    def reset(self, **options):
+        return self.env.reset(**options)[0]
+
+
+class OldStep(gymnasium.Wrapper):
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated or truncated, info
+
+
+@pytest.mark.parametrize(
+    ("older", "message"),
+    [
+        (OldReset, r"reset gives a int, Gymnasium's gives \(observation, info\). .*older gym"),
+        (
+            OldStep,
+            r"step gives 4 values, Gymnasium's gives \(observation, reward, terminated, truncated, info\)",
+        ),
+    ],
+)
+def test_what_an_older_gym_returns_is_refused(older, message):
+    env = FromGymnasium(lambda: older(gymnasium.make("FrozenLake-v1")), LAKE, 20, commands=DIRECTIONS)
+    with pytest.raises(EnvError, match=message):
+        env.reset(LAKE_TASKS[0])
+        env.step("go west")
+
+
 TAXI_COMMANDS = dict(zip(("south", "north", "east", "west", "pick up", "drop off"), range(6), strict=True))
 
 
