@@ -12,7 +12,8 @@ from commands.experiments import Watch, interruptible, job, launcher, make_run, 
 from commands.sweep import Options
 from configs.load import CONFIGS, Loaded, find
 from configs.text import ConfigError
-from eval.experiments.ablation import Ablated, AblationFile, Variant, read_ablation
+from eval.experiments.ablation import Ablated
+from eval.experiments.ablation_file import AblationFile, Variant, read_ablation
 from eval.experiments.folder import Run
 from eval.experiments.points import overrides
 from eval.experiments.runner import Listed, Runner
@@ -100,7 +101,10 @@ def _check_distinct(made: dict[tuple[str, int], tuple[Run, Loaded]]) -> None:
     for (name, _), (one, _) in made.items():
         digest = one.name.rpartition("-")[2]
         if digests.setdefault(digest, name) != name:
-            raise ConfigError(f"the variants {digests[digest]!r} and {name!r} have the same configuration")
+            raise ConfigError(
+                f"the variants {digests[digest]!r} and {name!r} have the same configuration, but for options "
+                "that change no result"
+            )
 
 
 def finish(found: Ablated, folder: Path, console: Console) -> int:

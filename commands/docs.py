@@ -10,12 +10,21 @@ from commands.build import stage_docs
 from configs.check import is_section
 from configs.load import experiments
 from configs.merge import methods
+from configs.neutral import NEUTRAL
 from configs.schema import Config, Section
 from configs.show import as_typed
 from credit.registry import stages
 from rl.metrics import render_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+_NEUTRAL = """\
+## Options that do not change what a run is
+
+Runs that differ in these only are one method in reports, and a run may be resumed with others. `nothing`: all figures are
+the same to the last bit. `measured`: the run is the same to the last bit, but more or less is measured on its way; a sweep
+makes such a run again. `rounding`: sums are made in another order, as on another machine, and after some updates other
+words may be sampled; `run.py compare` and reports name the difference. Every other option matters.
+"""
 _NOTE = "\n<!-- Written by `make docs`; edits here are lost. -->\n\n"
 
 
@@ -47,7 +56,13 @@ def _options() -> str:
     for name in stages():
         rows = [(f"credit.{name}.{key}", value, text) for key, (value, text) in stage_docs(name).items()]
         parts.append(f"## Credit stage `{name}`\n\n{_table(rows)}")
-    return "\n".join(parts)
+    return "\n".join([*parts, _neutral()])
+
+
+def _neutral() -> str:
+    """The options that do not change what a run is."""
+    lines = [f"| `{option}` | {changed} | {why} |" for option, (changed, why) in NEUTRAL.items()]
+    return "\n".join([_NEUTRAL, "| option or section | changes | why |", "|---|---|---|", *lines, ""])
 
 
 def _sections(config: Config) -> Iterator[tuple[str, list[tuple[str, object, str]]]]:

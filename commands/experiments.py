@@ -20,13 +20,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from commands import build
 from configs.load import Loaded, load
+from configs.neutral import NOTHING, ROUNDING, without
 from configs.text import ConfigError, suggest
 from eval.experiments.folder import Run
 from eval.experiments.launch import Job, Launcher, Local, visible_gpus
 from eval.experiments.points import overrides, typed
 from eval.format import duration, number
+from eval.statistics import SHARE, Range
 
-SECTIONS_THAT_CHANGE_NOTHING = ("logging", "checkpoint", "threads")
 _LONGEST_NAME = 80
 
 
@@ -42,8 +43,9 @@ def make_run(
 ) -> tuple[Run, Loaded]:
     """Returns a run of a sweep or an ablation, its configuration checked.
 
-    Its folder's name ends with a digest of its whole configuration, so that a changed file, or another
-    version's defaults, never takes an old run for a new one.
+    Its folder's name ends with a digest of its configuration, so that a changed file, or another version's
+    defaults, never takes an old run for a new one. What changes no result, or only its rounding, does not
+    count: where and on how many threads a run was made is no reason to make it again.
 
     Args:
         experiment: As on the command line.
@@ -66,8 +68,8 @@ def make_run(
     except ConfigError as error:
         raise ConfigError(f"at {' '.join(own)}:\n{error}") from error
     config = loaded.config
-    plain = {k: v for k, v in build.plain(config).items() if k not in SECTIONS_THAT_CHANGE_NOTHING}
-    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]
+    matters = without(build.plain(config), (NOTHING, ROUNDING))
+    digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:8]
     words = re.sub(r"[^\w.+-]+", "-", f"{label or spelled}".replace("=", "")).strip("-")[:_LONGEST_NAME]
     name = "-".join(filter(None, (words, f"s{config.seed}", digest)))
     run = Run(
@@ -82,12 +84,17 @@ def make_run(
     return run, loaded
 
 
-def check_metric(name: str) -> None:
-    """Raises a ConfigError unless runs log a metric of that name."""
+def metric_range(name: str) -> Range | None:
+    """Returns the range of a metric's values, None if it has none.
+
+    Raises:
+        ConfigError: Runs log no metric of that name.
+    """
     from rl.metrics import METRICS, describe
 
     try:
-        describe(name)
+        unit, _ = describe(name)
+        return SHARE if unit in ("share", "0–1") else None
     except KeyError:
         raise ConfigError(
             f"runs log no metric {name!r}{suggest(name, METRICS)} docs/metrics.md lists them"

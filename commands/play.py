@@ -11,7 +11,7 @@ from commands.tasks import open_world
 from configs.schema import EnvConfig
 from configs.seeds import derive
 from envs.base import fill
-from eval.result import wilson
+from eval.statistics import wilson
 
 
 def play(env_config: EnvConfig, split: str, *, seed: int, among: int | None = None) -> None:

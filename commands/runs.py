@@ -12,11 +12,11 @@ from commands import build
 from configs.text import ConfigError
 from eval.compare import Comparison
 from eval.experiments.ablation import p_value
-from eval.experiments.stats import cohen_h
 from eval.format import NONE, duration, number, option, signed
 from eval.result import EvalResult
 from eval.runfolder import RunFolder
 from eval.runlist import Entry, config_differences, entry, evaluations, find_runs, last_values
+from eval.statistics import cohen_h
 
 SHOWN = ("eval/", "rollout/", "credit/", "train/")
 
@@ -104,11 +104,20 @@ def _options(a: RunFolder, b: RunFolder, console: Console) -> None:
 
 def _paired(found: Comparison) -> str:
     """The difference on the same tasks in a sentence."""
-    shares = ((found.both + found.lost) / found.n, (found.both + found.gained) / found.n)
+    if found.exact:
+        test = "McNemar's exact p"
+        counts = f"only A solves {found.lost}, only B {found.gained}, both {found.both}, none {found.neither}"
+    else:
+        test = "p over tasks"
+        counts = (
+            f"A solves {found.lost} more often, B {found.gained}, both {found.both} as often, "
+            f"none {found.neither}"
+        )
     return (
         f"B − A {signed(found.difference, 3)} [{signed(found.lo, 3)}, {signed(found.hi, 3)}] on the same "
-        f"{found.n} tasks · McNemar's exact p {p_value(found.p)} · Cohen's h {signed(cohen_h(*shares))} · "
-        f"only A solves {found.lost}, only B {found.gained}, both {found.both}, none {found.neither}"
+        f"{found.n} tasks · {test} {p_value(found.p)} · Cohen's h "
+        f"{signed(cohen_h(found.before, found.after))} · {counts}. Interval and test: these two policies on "
+        "other tasks, not other training runs"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from commands import build
-from commands.experiments import Watch, check_metric, interruptible, job, launcher, make_run, slots
+from commands.experiments import Watch, interruptible, job, launcher, make_run, metric_range, slots
 from configs.load import CONFIGS, Loaded, find
 from configs.text import ConfigError, read_yaml
 from eval.experiments import points
@@ -43,7 +43,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
     path = find(file, FOLDER)
     sweep, _ = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
-    check_metric(sweep.metric.name)
+    metric_range(sweep.metric.name)
     folder = options.out or SWEEPS / path.stem
     planned = Planned(sweep, fixed, folder, options)
     source, first = planned.source()
@@ -176,7 +176,8 @@ def finish(sweep: SweepFile, runs: Sequence[Run], total: int, folder: Path, cons
     """Writes and prints what was found; returns how many runs are missing."""
     varied = [name for name in points.dimensions(sweep) if len({str(run.point[name]) for run in runs}) > 1]
     varied = varied or list(points.dimensions(sweep))[:1]
-    found = Found(sweep.metric.name, sweep.metric.goal == "maximize", runs, varied)
+    maximize = sweep.metric.goal == "maximize"
+    found = Found(sweep.metric.name, maximize, runs, varied, metric_range(sweep.metric.name))
     table = found.table(folder.name)
     written = table.write(folder / "table.md")
     missing = total - sum(run.state in ("finished", "stopped") for run in runs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from commands import build
-from commands.experiments import check_metric, interruptible, slots
+from commands.experiments import interruptible, metric_range, slots
 from commands.sweep import FOLDER, Options, Planned, pinned
 from configs.load import find
 from configs.text import ConfigError
@@ -34,7 +34,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
     path = find(file, FOLDER)
     sweep, raw = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
-    check_metric(sweep.metric.name)
+    metric_range(sweep.metric.name)
     _, first = Planned(sweep, fixed, options.out or Path("runs"), options).source()
     if not has_account():
         raise ConfigError(

@@ -9,32 +9,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from eval.result import CONFIDENCE, EvalError
+from configs.neutral import NOTHING, effect
+from eval.result import EvalError
 from eval.runfolder import RunFolder, leaves
-
-NO_DIFFERENCE = ("seed", "threads", "logging.", "checkpoint.", "wandb.")
-"""Options that change no figure, or that seeds are averaged over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over seeds with its 95 % Student-t interval; the ends are NaN with one seed."""
-
-    mean: float
-    lo: float
-    hi: float
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Interval:
-        """Returns the interval of `values` (at least one)."""
-        mean, n = float(np.mean(values)), len(values)
-        if n < 2:
-            return cls(mean, float("nan"), float("nan"), n)
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
-        return cls(mean, mean - half, mean + half, n)
+from eval.statistics import SHARE, Interval, Range, Spread, student, welch
 
 
 @dataclass(frozen=True)
@@ -54,19 +33,22 @@ class Arm:
         """Seeds of its runs."""
         return [run.get("seed") for run in self.runs]
 
-    def curve(self, metric: str, window: int = 1) -> tuple[list[int], list[Interval]]:
+    def curve(
+        self, metric: str, window: int = 1, within: Range | None = None
+    ) -> tuple[list[int], list[Interval]]:
         """Returns (updates, intervals over the runs that logged the metric there).
 
         Args:
             metric: Its name.
             window: Each run is first averaged over this many updates, those before included.
+            within: Range of its values.
         """
         at: dict[int, list[float]] = {}
         for run in self.runs:
             updates, values = run.series(metric)
             for i, update in enumerate(updates):
                 at.setdefault(update, []).append(float(np.mean(values[max(0, i - window + 1) : i + 1])))
-        return sorted(at), [Interval.of(at[update]) for update in sorted(at)]
+        return sorted(at), [student(at[update], within) for update in sorted(at)]
 
     def held_out(self, which: str, family: str | None = None) -> Interval | None:
         """Returns held-out success over seeds, None if no run has that evaluation (or family).
@@ -80,7 +62,7 @@ class Arm:
             rates = [result.per_family[family].rate for result in results if family in result.per_family]
         else:
             rates = [result.success for result in results]
-        return Interval.of(rates) if rates else None
+        return student(rates, SHARE) if rates else None
 
     @property
     def families(self) -> set[str]:
@@ -96,17 +78,13 @@ class Contrast:
         first: Label of the one.
         second: Label of the other.
         difference: Mean over seeds of the first less that of the second.
-        lo: Lower end of Welch's 95 % interval.
-        hi: Upper end.
-        p: Welch's two-sided p-value.
+        over_seeds: Welch's interval and p.
     """
 
     first: str
     second: str
     difference: float
-    lo: float
-    hi: float
-    p: float
+    over_seeds: Spread
 
 
 def arms(runs: Sequence[RunFolder]) -> list[Arm]:
@@ -136,28 +114,25 @@ def contrasts(compared: Sequence[Arm]) -> list[Contrast]:
     for first, second in combinations(compared, 2):
         a, b = ([run.after.success for run in arm.runs if run.after] for arm in (first, second))
         if len(a) > 1 and len(b) > 1 and (np.ptp(a) > 0 or np.ptp(b) > 0):
-            test = stats.ttest_ind(a, b, equal_var=False)
-            interval = test.confidence_interval(CONFIDENCE)
-            difference = float(np.mean(a) - np.mean(b))
-            ends = float(interval.low), float(interval.high)
-            found.append(Contrast(first.label, second.label, difference, *ends, float(test.pvalue)))
+            found.append(Contrast(first.label, second.label, float(np.mean(a) - np.mean(b)), welch(a, b)))
     return found
 
 
 def differences(compared: Sequence[Arm]) -> list[tuple[str, list[Any]]]:
-    """Returns (dotted option, its value in each arm) of every option that is not the same in all."""
+    """Returns (dotted option, its value in each arm) of every option that is not the same in all.
+
+    Options that change nothing are left out; those that change the rounding may explain a figure, and stay.
+    """
     flat = [dict(leaves(arm.runs[0].config)) for arm in compared]
     keys = dict.fromkeys(key for values in flat for key in values)
-    rows = [(key, [values.get(key, "–") for values in flat]) for key in keys if not _ignored(key)]
+    shown = [key for key in keys if key != "seed" and effect(key) != NOTHING]
+    rows = [(key, [values.get(key, "–") for values in flat]) for key in shown]
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
 
 
-def _ignored(key: str) -> bool:
-    return key.startswith(NO_DIFFERENCE) or key == "name"
-
-
 def _settings(run: RunFolder) -> dict[str, str]:
-    return {key: repr(value) for key, value in leaves(run.config) if not _ignored(key)}
+    """What makes the arm: all options but the seed and those that change no result."""
+    return {key: repr(value) for key, value in leaves(run.config) if key != "seed" and effect(key) is None}
 
 
 def _labels(settings: Sequence[Mapping[str, str]], runs: Sequence[RunFolder]) -> list[str]:

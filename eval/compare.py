@@ -1,31 +1,40 @@
-"""Whether two evaluations differ: on the same tasks (paired), or by their intervals alone."""
+"""Whether evaluations of the same tasks differ: two of them, or two policies' over several seeds.
+
+What is drawn here are tasks, or tasks and training runs; `eval.statistics` holds the tests.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 
-from scipy.stats import binomtest
+import numpy as np
 
-from eval.result import EvalError, EvalResult, wilson
+from eval.result import EvalError, EvalResult
+from eval.statistics import Spread, all_or_nothing, difference_over_both, difference_over_tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two evaluations of the same tasks.
+    """Two evaluations, or several of each side, of the same tasks.
+
+    A task's success is its mean over all attempts at it.
 
     Attributes:
         n: Tasks.
-        both: Solved before and after.
-        lost: Solved before only.
-        gained: Solved after only.
-        neither: Solved by none.
+        both: Solved as often, and not never, before and after.
+        lost: Solved more often before.
+        gained: Solved more often after.
+        neither: Never solved.
+        before: Success before.
+        after: Success after.
         difference: Success after − success before.
-        lo: Lower end of the 95 % interval of `difference` (Newcombe 1998, method 10).
+        lo: Lower end of the 95 % interval of `difference` over tasks: these policies, other tasks.
         hi: Upper end.
-        p: Two-sided p-value of McNemar's exact test.
+        p: Two-sided p-value over tasks.
+        exact: Whether every task was always or never solved, so that lo, hi are Newcombe's interval and p
+            that of McNemar's exact test; else see `eval.statistics.difference_over_tasks`.
+        over_both: Interval and p over tasks and training runs; None for one pair of evaluations.
     """
 
     n: int
@@ -33,19 +42,18 @@ class Comparison:
     lost: int
     gained: int
     neither: int
+    before: float
+    after: float
     difference: float
     lo: float
     hi: float
     p: float
+    exact: bool
+    over_both: Spread | None
 
 
 def compare(before: EvalResult, after: EvalResult) -> Comparison:
     """Compares two evaluations of the same tasks, task by task.
-
-    McNemar's exact test: given the tasks whose result changed, the number gained is Binomial(½)
-    if the policies are equally good. The interval of the difference is Newcombe's hybrid of the
-    two Wilson intervals with the correlation of the pairs (Statistics in Medicine 17, 2635–2650,
-    method 10); it needs no resampling, hence no seed.
 
     Raises:
         EvalError: the two did not play the same tasks.
@@ -54,49 +62,42 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
 
 
 def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
-    """Compares several pairs of evaluations at once, such as one a seed, their tasks pooled.
-
-    Conditional on the policies: tasks are what is drawn, so the figures say nothing of how another training
-    run would come out. See `compare`.
+    """Compares several pairs of evaluations at once, such as one a seed, all of the same tasks.
 
     Raises:
-        EvalError: there are no pairs, or those of one did not play the same tasks.
+        EvalError: there are no pairs, or not all evaluations played the same tasks.
     """
     if not pairs:
         raise EvalError("nothing to compare: no seed has both evaluations")
-    return _comparison([result for before, after in pairs for result in _matched(before, after)])
-
-
-def _matched(before: EvalResult, after: EvalResult) -> list[tuple[bool, bool]]:
-    """Success of each task, before and after."""
-    first = {task.task_id: task.success for task in before.tasks}
-    second = {task.task_id: task.success for task in after.tasks}
-    if first.keys() != second.keys():
-        odd = sorted(first.keys() ^ second.keys())
-        raise EvalError(
-            f"paired comparison needs the same tasks; {len(odd)} are in one evaluation only, e.g. {odd[0]!r}"
-            ": evaluate both policies with the same eval.split, eval.tasks and env.data"
-        )
-    return [(first[i], second[i]) for i in first]
-
-
-def _comparison(results: Sequence[tuple[bool, bool]]) -> Comparison:
-    counts = Counter(results)
-    both, neither = counts[True, True], counts[False, False]
-    lost, gained = counts[True, False], counts[False, True]
-    changed = lost + gained
-    lo, hi = _newcombe(both, gained, lost, neither)
+    ids = _common([result for pair in pairs for result in pair])
+    before, after = (np.array([[rates[i] for i in ids] for rates in side]) for side in _rates(pairs))
+    # Rounded, so that 1 of 3 attempts is as often as 2 of 6.
+    b, a = before.mean(axis=0).round(12), after.mean(axis=0).round(12)
+    spread = difference_over_tasks(b, a)
     return Comparison(
-        n=len(results),
-        both=both,
-        lost=lost,
-        gained=gained,
-        neither=neither,
-        difference=(gained - lost) / len(results),
-        lo=lo,
-        hi=hi,
-        p=float(binomtest(gained, changed).pvalue) if changed else 1.0,
+        n=len(ids),
+        both=int(((a == b) & (b > 0)).sum()),
+        lost=int((a < b).sum()),
+        gained=int((a > b).sum()),
+        neither=int(((a == b) & (b == 0)).sum()),
+        before=float(b.mean()),
+        after=float(a.mean()),
+        difference=float(a.mean() - b.mean()),
+        lo=spread.lo,
+        hi=spread.hi,
+        p=spread.p,
+        exact=all_or_nothing(b) and all_or_nothing(a),
+        over_both=difference_over_both(after - before),
     )
+
+
+def task_rates(results: Sequence[EvalResult]) -> dict[str, float]:
+    """Returns each task's success, the mean over all attempts at it in `results`."""
+    attempts: dict[str, list[float]] = {}
+    for result in results:
+        for task in result.tasks:
+            attempts.setdefault(task.task_id, []).append(float(task.success))
+    return {task_id: float(np.mean(successes)) for task_id, successes in attempts.items()}
 
 
 def disjoint(a: EvalResult, b: EvalResult) -> bool:
@@ -104,18 +105,19 @@ def disjoint(a: EvalResult, b: EvalResult) -> bool:
     return a.ci[1] < b.ci[0] or b.ci[1] < a.ci[0]
 
 
-def _newcombe(a: int, b: int, c: int, d: int) -> tuple[float, float]:
-    """Interval of (b − c)/n in a paired 2×2 table: a solved by both, b and c by one, d by none."""
-    n = a + b + c + d
-    p1, p2 = (a + b) / n, (a + c) / n
-    l1, u1 = wilson(a + b, n)
-    l2, u2 = wilson(a + c, n)
-    margins = (a + b) * (c + d) * (a + c) * (b + d)
-    cross = a * d - b * c
-    if cross > 0:  # the continuity correction of method 10 pulls a positive correlation towards 0
-        cross = max(cross - n / 2, 0)
-    phi = cross / sqrt(margins) if margins else 0.0
-    difference = p1 - p2
-    down = (p1 - l1) ** 2 - 2 * phi * (p1 - l1) * (u2 - p2) + (u2 - p2) ** 2
-    up = (u1 - p1) ** 2 - 2 * phi * (u1 - p1) * (p2 - l2) + (p2 - l2) ** 2
-    return difference - sqrt(down), difference + sqrt(up)
+def _rates(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> list[list[dict[str, float]]]:
+    """Success by task of each evaluation: those before, those after."""
+    return [[task_rates([pair[side]]) for pair in pairs] for side in (0, 1)]
+
+
+def _common(results: Sequence[EvalResult]) -> list[str]:
+    """Returns the ids of the tasks that all results have."""
+    ids = {task.task_id for task in results[0].tasks}
+    for result in results[1:]:
+        odd = sorted(ids ^ {task.task_id for task in result.tasks})
+        if odd:
+            raise EvalError(
+                f"paired comparison needs the same tasks; {len(odd)} are in one evaluation only, e.g. "
+                f"{odd[0]!r}: evaluate all policies with the same eval.split, eval.tasks and env.data"
+            )
+    return sorted(ids)

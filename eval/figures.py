@@ -10,8 +10,10 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.groupview import Member, StepView
 from eval.result import EvalResult, Tally
+from eval.statistics import SHARE
 from eval.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawing, to_svg
 
 Curve = tuple[Sequence[int], Sequence[float]]
@@ -77,6 +79,9 @@ def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup
                 dots = {"marker": "o", "markersize": 3} if len(values) < 3 else {}
                 axes.plot(updates, values, color=colour, linewidth=0.8, alpha=0.5, **dots)
                 axes.plot(updates, smooth(values), color=colour, linewidth=1.8, label=panel.names[metric])
+            drawn = [value for _, values in curves.values() for value in values]
+            share = {"least": LEAST_SHARE, "within": SHARE} if panel.share else {}
+            axes.set_ylim(*limits(drawn, **share))
         if panel.share:
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
@@ -152,7 +157,7 @@ def match_figure(reference: Member, failed: Member, largest: float, name: str) -
 
 
 def _share_axis(axes: Axes) -> None:
-    axes.set_ylim(-0.02, 1.02)
+    axes.set_ylim(*WHOLE_SHARE)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 

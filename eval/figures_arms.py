@@ -9,6 +9,8 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.arms import Arm
+from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
+from eval.statistics import SHARE, Interval
 from eval.svg import INK, LINE, MUTED, SERIES, drawing, to_svg
 
 _WIDE = 9.6  # inches
@@ -22,32 +24,34 @@ def learning_figure(arms: Sequence[Arm], metric: str) -> Markup:
         for arm, colour in _coloured(arms):
             for run in arm.runs:
                 axes.plot(*run.series(metric), color=colour, linewidth=0.6, alpha=0.3)
-            updates, intervals = arm.curve(metric, _SMOOTH)
+            updates, intervals = arm.curve(metric, _SMOOTH, SHARE)
             label = f"{arm.label}, {len(arm.runs)} seed{'s' * (len(arm.runs) > 1)}"
             axes.plot(updates, [i.mean for i in intervals], color=colour, linewidth=2.0, label=label)
-            lo, hi = ([getattr(i, end) for i in intervals] for end in ("lo", "hi"))
-            axes.fill_between(
-                updates, np.clip(lo, 0, 1), np.clip(hi, 0, 1), color=colour, alpha=0.16, linewidth=0
-            )
-        axes.set_ylim(-0.02, 1.02)
+            _band(axes, updates, intervals, colour)
+        axes.set_ylim(*WHOLE_SHARE)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("update")
         _legend(axes, len(arms))
         return to_svg(
-            figure, "learning", "Success of the rollouts over updates, mean and 95 % interval of each arm"
+            figure,
+            "learning",
+            "Success of the rollouts over updates: mean of each arm, 95 % interval over seeds",
         )
 
 
 def small_figure(arms: Sequence[Arm], metric: str, title: str, name: str, *, share: bool = False) -> Markup:
     """Draws a metric over updates for every arm that logged it, with bands over seeds."""
+    within = SHARE if share else None
     with drawing(3.7, 2.1) as figure:
         axes = figure.add_subplot()
+        drawn: list[float | None] = []
         for arm, colour in _coloured(arms):
-            updates, intervals = arm.curve(metric, _SMOOTH)
+            updates, intervals = arm.curve(metric, _SMOOTH, within)
             axes.plot(updates, [i.mean for i in intervals], color=colour, linewidth=1.8)
-            ends = ([i.lo for i in intervals], [i.hi for i in intervals])
-            axes.fill_between(updates, *ends, color=colour, alpha=0.16, linewidth=0)
+            _band(axes, updates, intervals, colour)
+            drawn += [end for i in intervals for end in (i.lo, i.mean, i.hi)]
+        axes.set_ylim(*limits(drawn, least=LEAST_SHARE if share else None, within=within))
         if share:
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
@@ -67,8 +71,8 @@ def families_figure(arms: Sequence[Arm], families: Sequence[str]) -> Markup:
                 if interval is None:
                     continue
                 y = at + (number - (len(arms) - 1) / 2) * step
-                if interval.n > 1:
-                    axes.hlines(y, max(interval.lo, 0), min(interval.hi, 1), color=colour, linewidth=1.6)
+                if interval.lo is not None:
+                    axes.hlines(y, interval.lo, interval.hi, color=colour, linewidth=1.6)
                 seeds = [
                     run.after.per_family[family].rate if family else run.after.success
                     for run in arm.runs
@@ -114,6 +118,12 @@ def phases_figure(labels: Sequence[str], phases: Sequence[tuple[str, Sequence[fl
 def _coloured(arms: Sequence[Arm]) -> list[tuple[Arm, str]]:
     """Each arm with its colour; past the sixth they repeat."""
     return [(arm, SERIES[i % len(SERIES)]) for i, arm in enumerate(arms)]
+
+
+def _band(axes, updates: Sequence[int], intervals: Sequence[Interval], colour: str) -> None:
+    """Draws intervals over updates; a gap where there is none."""
+    ends = [np.array([getattr(i, end) for i in intervals], dtype=float) for end in ("lo", "hi")]
+    axes.fill_between(updates, *ends, color=colour, alpha=0.16, linewidth=0)
 
 
 def _legend(axes, columns: int) -> None:

@@ -15,31 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.table import Table
-from scipy.stats import binomtest, sem, t
 
-CONFIDENCE = 0.95
+from eval.statistics import mean_interval, wilson
 
 
 class EvalError(ValueError):
     """An evaluation or a report was asked for what it cannot do; the message says what to change."""
-
-
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Returns the 95 % Wilson score interval of `successes` out of `n` (n ≥ 1)."""
-    interval = binomtest(successes, n).proportion_ci(CONFIDENCE, method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range."""
-    n = len(values)
-    if n == 1:
-        return 0.0, 1.0
-    mean, error = float(np.mean(values)), float(sem(values))
-    margin = error * float(t.ppf((1 + CONFIDENCE) / 2, n - 1))
-    return max(0.0, mean - margin), min(1.0, mean + margin)
 
 
 def check_ids(ids: Sequence[str]) -> None:

@@ -10,13 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from configs.neutral import NOTHING, effect
 from eval.compare import Comparison, compare
 from eval.experiments.folder import state_of
 from eval.result import EvalError
 from eval.runfolder import RunFolder, leaves
-
-LOGGED_ONLY = ("logging.", "checkpoint.", "threads")
-"""Options that change nothing about what a run computes."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,12 @@ def damages(path: Path) -> Iterator[str]:
 
 
 def config_differences(a: RunFolder, b: RunFolder) -> list[tuple[str, Any, Any]]:
-    """Returns (option, value in a, value in b) where they differ; `…` where a version has no such option."""
+    """Returns (option, value in a, value in b) where they differ; `…` where a version has no such option.
+
+    Options that change no figure are left out.
+    """
     first, second = dict(leaves(a.config)), dict(leaves(b.config))
-    keys = [key for key in {**first, **second} if not key.startswith(LOGGED_ONLY)]
+    keys = [key for key in {**first, **second} if effect(key) != NOTHING]
     pairs = [(key, first.get(key, "…"), second.get(key, "…")) for key in keys]
     return [(key, x, y) for key, x, y in pairs if x != y]
 

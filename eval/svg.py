@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from eval.axes import limits
+
 INK, MUTED, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
 BLUE, ORANGE, GREEN, PURPLE, TEAL, ROSE = "#010105", "#010106", "#010107", "#010108", "#010109", "#01010a"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, ROSE)
@@ -102,12 +104,10 @@ def to_svg(figure: Figure, name: str, label: str) -> Markup:
 def sparkline(values: list[float]) -> Markup:
     """Returns a word-sized line of `values`, decorative (the table beside it says the numbers)."""
     width, height, margin = 110, 24, 3
-    lo, hi = min(values), max(values)
+    lo, hi = limits(values)
     across = (width - 2 * margin) / max(len(values) - 1, 1)
-    up = (height - 2 * margin) / ((hi - lo) or 1)
+    up = (height - 2 * margin) / (hi - lo)
     points = [(margin + i * across, height - margin - (v - lo) * up) for i, v in enumerate(values)]
-    if hi == lo:
-        points = [(x, height / 2) for x, _ in points]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     x, y = points[-1]
     return Markup(

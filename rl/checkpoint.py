@@ -20,22 +20,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from agent.ranks import Alone, Ranks
+from configs.neutral import effect
 from rl.engine import Engine, StateError
 from rl.learner import Learner
 from rl.lora import load_adapters, save_adapters
 
 STATE_FILE, ADAPTER_FOLDER = "trainer.pt", "adapter"
 _MISSING = "(absent)"
-_WHERE_ENVS_PLAY = ("env.workers", "env.urls", "env.token_file", "env.timeout_s", "env.patience_s")
-_WHERE_RESPONSES_ARE_MADE = tuple(
-    f"generator.{option}"
-    for option in ("memory", "eager", "urls", "token_file", "transfer", "folder", "timeout_s", "checksum")
-)
-_FREE = (
-    "logging.", "checkpoint.", "threads", "eval.every", "train.timeout_s", "train.token_budget",
-    "train.zero_stage", "train.offload",  # the engine refuses what it cannot turn into its own
-    *_WHERE_ENVS_PLAY, *_WHERE_RESPONSES_ARE_MADE,
-)  # fmt: skip
 
 
 class CheckpointError(ValueError):
@@ -218,18 +209,20 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 def config_differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Lists the options that differ and would make a resumed run another run.
 
-    Free to differ: logging, checkpoints, threads, how often to evaluate; and the number of updates as
-    long as the learning rate does not depend on it (a constant schedule).
+    Free to differ: what changes no result, or only its rounding (`configs.neutral`; an engine refuses a state
+    that it cannot turn into its own); and the number of updates as long as the learning rate does not depend
+    on it (a constant schedule).
 
     Returns:
         Lines `key: saved → now`, sorted by key.
     """
     before, after = _flat(saved), _flat(now)
-    free = _FREE + (("train.updates",) if after.get("train.lr_schedule") == "constant" else ())
+    constant = after.get("train.lr_schedule") == "constant"
     lines = []
     for key in sorted({*before, *after}):
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
-        if old != new and not key.startswith(free):
+        free = effect(key) is not None or (key == "train.updates" and constant)
+        if old != new and not free:
             lines.append(f"{key}: {old} → {new}")
     return lines
 

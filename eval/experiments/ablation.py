@@ -6,103 +6,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field
+import numpy as np
 
-from configs.text import ConfigError, read_yaml, suggest
-from eval.compare import compare_all
+from eval.compare import compare_all, task_rates
+from eval.experiments.ablation_file import AblationFile
 from eval.experiments.folder import Run
 from eval.experiments.picture import Whisker, forest, save
-from eval.experiments.spec import Part, validate
-from eval.experiments.stats import cohen_h, holm, over_seeds, paired
 from eval.experiments.sweep import figure, interval
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE, signed
-from eval.result import EvalResult, load_evals, wilson
+from eval.result import EvalResult, load_evals
+from eval.statistics import SHARE, cohen_h, holm, paired, rate_over_tasks, student
 
 _NOTES = (
-    "Over seeds: Student's 95 % intervals, paired t-test, d_z = mean / sd of the difference: what another "
-    "training run would give.",
-    "Over tasks: seeds pooled, the same tasks paired; Newcombe's 95 % interval, McNemar's exact test, "
-    "Cohen's h: how these policies differ, whatever other seeds would give.",
-    "p-values after Holm's correction for the number of variants.",
+    "Over seeds: what other training runs would give on these tasks. Student's 95 % interval, paired t-test, "
+    "d_z = mean / sd of the difference.",
+    "Over tasks: what these very policies would give on other tasks. A task counts once, with its mean over "
+    "the seeds; 95 % interval and t-test of that mean (with one seed Wilson's and Newcombe's intervals, "
+    "McNemar's exact test), Cohen's h.",
+    "Over both: what other training runs would give on other tasks. Student's 95 % interval and test, errors "
+    "clustered by seed and by task.",
+    "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. There is none over "
+    "seeds that all came to the same. p-values after Holm's correction for the number of variants.",
 )
-
-
-class Variant(Part):
-    """One row of the table.
-
-    Attributes:
-        set: Options that make it, `key.path: value`.
-        reported: What the paper reports for it, if anything.
-        if_available: Leave it out, and say so, where its scorer cannot be loaded.
-    """
-
-    set: dict[str, Any] = Field(default_factory=dict)
-    reported: str | None = None
-    if_available: bool = False
-
-
-class AblationFile(Part):
-    """The file; `base: NAME` takes what it does not say from another one beside it.
-
-    Attributes:
-        title: Of the table.
-        experiment: As on the command line.
-        overrides: Options of all runs.
-        seeds: Every variant is run with each.
-        reference: The variant that the others are compared with.
-        variants: Name → what makes it.
-        without: Variants of the base left out.
-    """
-
-    title: str
-    experiment: str
-    overrides: dict[str, Any] = Field(default_factory=dict)
-    seeds: list[int] = Field(min_length=1)
-    reference: str
-    variants: dict[str, Variant]
-    without: list[str] = Field(default_factory=list)
-
-
-def read_ablation(path: Path) -> AblationFile:
-    """Reads an ablation.
-
-    Raises:
-        ConfigError: One line for each thing that does not fit.
-    """
-    ablation = validate(AblationFile, _tree(path), path)
-    for name in ablation.without:
-        if name not in ablation.variants:
-            raise ConfigError(
-                f"{path}: no variant is called {name!r} (`without`){suggest(name, ablation.variants)}"
-            )
-    left = {name: one for name, one in ablation.variants.items() if name not in ablation.without}
-    ablation = ablation.model_copy(update={"variants": left})
-    if len(ablation.variants) < 2:
-        raise ConfigError(f"{path}: `variants` needs at least two, the reference and another")
-    if ablation.reference not in ablation.variants:
-        hint = suggest(ablation.reference, ablation.variants)
-        raise ConfigError(f"{path}: no variant is called {ablation.reference!r} (`reference`){hint}")
-    if len(set(ablation.seeds)) < len(ablation.seeds):
-        raise ConfigError(f"{path}: `seeds` lists one twice: {ablation.seeds}")
-    return ablation
-
-
-def _tree(path: Path) -> dict[str, Any]:
-    raw = read_yaml(path)
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{path} must hold `key: value` pairs (title, experiment, seeds, variants, …)")
-    tree = dict(raw)
-    base = tree.pop("base", None)
-    if base is None:
-        return tree
-    below = path.parent / f"{base}.yaml"
-    if not below.is_file():
-        raise ConfigError(f"{path}: no file {below} (`base`)")
-    lower = _tree(below)
-    return lower | tree | {"overrides": {**lower.get("overrides", {}), **tree.get("overrides", {})}}
+_TESTS = ("p_seeds", "p_tasks", "p_both")
 
 
 @dataclass(frozen=True)
@@ -133,7 +61,7 @@ class Ablated:
     def rows(self) -> list[Row]:
         """A row a variant, with everything that is said about it."""
         rows = [self._row(name, variant.reported) for name, variant in self.spec.variants.items()]
-        for key in ("p_seeds", "p_tasks"):  # one family of tests: the variants against the reference
+        for key in _TESTS:  # one family of tests: the variants against the reference
             for row, adjusted in zip(rows, holm([row[key] for row in rows]), strict=True):
                 row[f"{key}_holm"] = adjusted
         return rows
@@ -160,15 +88,15 @@ class Ablated:
         return Table(self.spec.title, columns, self.rows, notes)
 
     def families(self) -> Table:
-        """Returns success per task family, seeds pooled."""
+        """Returns success per task family, the mean over seeds."""
         rows = []
         names: set[str] = set()
         for variant in self.spec.variants:
-            tallies = self._families(variant)
-            names |= tallies.keys()
-            rows.append({"variant": variant} | {n: f"{s / t:.3f}" for n, (s, t) in tallies.items()})
+            rates = self._families(variant)
+            names |= rates.keys()
+            rows.append({"variant": variant} | {name: f"{rate:.3f}" for name, rate in rates.items()})
         columns = [plain("variant", "variant", text=True), *(plain(name, name) for name in sorted(names))]
-        return Table(f"{self.spec.title}: by task family", columns, rows, ["Success, seeds pooled."])
+        return Table(f"{self.spec.title}: by task family", columns, rows, ["Success, mean over seeds."])
 
     def write_picture(self, path: Path) -> list[Path]:
         """Draws success, and the difference to the reference, with intervals over seeds."""
@@ -195,13 +123,12 @@ class Ablated:
     def _values(self, variant: str) -> dict[int, float]:
         return {seed: results[-1].success for seed, results in self.evals.get(variant, {}).items()}
 
-    def _families(self, variant: str) -> dict[str, tuple[int, int]]:
-        counts: dict[str, tuple[int, int]] = {}
+    def _families(self, variant: str) -> dict[str, float]:
+        rates: dict[str, list[float]] = {}
         for results in self.evals.get(variant, {}).values():
             for name, tally in results[-1].per_family.items():
-                successes, tasks = counts.get(name, (0, 0))
-                counts[name] = (successes + tally.successes, tasks + tally.n)
-        return counts
+                rates.setdefault(name, []).append(tally.rate)
+        return {name: float(np.mean(values)) for name, values in rates.items()}
 
     def _row(self, variant: str, reported: str | None) -> Row:
         row: Row = dict.fromkeys(_KEYS) | {"variant": variant, "reported": reported}
@@ -209,42 +136,36 @@ class Ablated:
         row |= {"values": values, "seeds": len(values), "of": len(self.spec.seeds)}
         if not values:
             return row
-        estimate = over_seeds(list(values.values()))
-        best = over_seeds([max(result.success for result in results) for results in found.values()])
-        won = sum(results[-1].successes for results in found.values())
-        tasks = sum(results[-1].n for results in found.values())
-        row["tasks_lo"], row["tasks_hi"] = wilson(won, tasks)
-        row |= {
-            "mean": estimate.mean,
-            "sd": estimate.sd,
-            "lo": estimate.lo,
-            "hi": estimate.hi,
-            "best": best.mean,
-        }
+        over = student(list(values.values()), SHARE)
+        best = student([max(result.success for result in results) for results in found.values()])
+        rates = task_rates([results[-1] for results in found.values()])
+        row["tasks_lo"], row["tasks_hi"] = rate_over_tasks(list(rates.values()))
+        row |= {"mean": over.mean, "sd": over.sd, "lo": over.lo, "hi": over.hi, "best": best.mean}
         return row | (self._against(variant) if variant != self.spec.reference else {})
 
     def _against(self, variant: str) -> Row:
         """The comparison with the reference on the seeds that both have."""
-        reference, own = self._values(self.spec.reference), self._values(variant)
-        over = paired(reference, own)
+        over = paired(self._values(self.spec.reference), self._values(variant))
         if over is None:
             return {}
-        seeds = sorted(reference.keys() & own.keys())
         before, after = self.evals[self.spec.reference], self.evals[variant]
+        seeds = sorted(before.keys() & after.keys())
         tasks = compare_all([(before[seed][-1], after[seed][-1]) for seed in seeds])
-        shares = [(tasks.both + tasks.lost) / tasks.n, (tasks.both + tasks.gained) / tasks.n]
-        return {
+        row = {
             "difference": over.difference.mean,
             "difference_lo": over.difference.lo,
             "difference_hi": over.difference.hi,
             "p_seeds": over.p,
             "d_z": over.d_z,
-            "pooled": tasks.difference,
-            "pooled_lo": tasks.lo,
-            "pooled_hi": tasks.hi,
+            "difference_tasks_lo": tasks.lo,
+            "difference_tasks_hi": tasks.hi,
             "p_tasks": tasks.p,
-            "h": cohen_h(*shares),
+            "h": cohen_h(tasks.before, tasks.after),
         }
+        both = tasks.over_both
+        if both is not None:
+            row |= {"difference_both_lo": both.lo, "difference_both_hi": both.hi, "p_both": both.p}
+        return row
 
 
 def p_value(p: float | None) -> str:
@@ -252,18 +173,19 @@ def p_value(p: float | None) -> str:
     return NONE if p is None else ("<0.001" if p < 0.001 else f"{p:.3f}")
 
 
-def _spread(low: float | None, high: float | None) -> str:
-    return NONE if low is None else f"[{signed(low, 3)}, {signed(high, 3)}]"
-
-
-def _difference(key: str) -> Column:
+def _spread(title: str, key: str) -> Column:
+    """A column with the interval of a difference."""
     low, high = f"{key}_lo", f"{key}_hi"
-    title = "Δ over seeds" if key == "difference" else "Δ over tasks"
-    return Column(
-        title,
-        lambda row: NONE if row[key] is None else f"{signed(row[key], 3)} {_spread(row[low], row[high])}",
-        (key, low, high),
-    )
+
+    def show(row: Row) -> str:
+        return NONE if row[low] is None else f"[{signed(row[low], 3)}, {signed(row[high], 3)}]"
+
+    return Column(title, show, (low, high))
+
+
+def _test(key: str) -> Column:
+    """A column with the p-value of the difference left of it."""
+    return Column("p", lambda row: p_value(row[f"{key}_holm"]), (key, f"{key}_holm"))
 
 
 _COLUMNS = (
@@ -282,12 +204,15 @@ _COLUMNS = (
         files_only=True,
     ),
     plain("best", "best", figure, files_only=True),
-    _difference("difference"),
-    Column("p", lambda row: p_value(row["p_seeds_holm"]), ("p_seeds", "p_seeds_holm")),
+    plain("Δ", "difference", lambda value: signed(value, 3)),
+    _spread("Δ over seeds", "difference"),
+    _test("p_seeds"),
     plain("d_z", "d_z", lambda value: signed(value, 2), files_only=True),
-    _difference("pooled"),
-    Column("p", lambda row: p_value(row["p_tasks_holm"]), ("p_tasks", "p_tasks_holm")),
+    _spread("Δ over tasks", "difference_tasks"),
+    _test("p_tasks"),
     plain("h", "h", lambda value: signed(value, 2), files_only=True),
+    _spread("Δ over both", "difference_both"),
+    _test("p_both"),
     plain("paper", "reported", files_only=True),
 )
 _KEYS = tuple(key for column in _COLUMNS for key in column.keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.experiments.points import typed
+from eval.statistics import DIFFERENCE, SHARE, Interval, Range, student
 
 INK, MUTED, LINE, BLUE, ORANGE = "#1c2330", "#5d6675", "#d8dce3", "#2563b0", "#c2570c"
 _STYLE = {
@@ -33,70 +36,125 @@ _STYLE = {
     "ytick.color": MUTED,
     "legend.frameon": False,
 }
+_MEANS = (
+    "Grey: runs. Blue: their mean; line: Student's 95 % interval over seeds, where two or more differ: "
+    "what other training runs would give on these tasks."
+)
+_LETTERS = 17  # of a caption, per inch
+_BESIDE = 0.12  # runs left, their mean right of the tick
 _COLUMNS = 4
 _FEW = 12  # more distinct numbers than this are an axis, not categories
 
 
 @dataclass(frozen=True)
 class Dots:
-    """Points over one option.
+    """Runs over one option.
 
     Attributes:
-        x: Place of each value on the axis.
+        x: Place of each run's value on the axis.
         y: The metric.
+        seeds: Of each run.
         ticks: Name of each place, if the option is drawn as categories; else the axis is numeric.
         log: A numeric axis over more than two decades.
     """
 
     x: Sequence[float]
     y: Sequence[float]
+    seeds: Sequence[int]
     ticks: Sequence[str] | None
     log: bool = False
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[Any, float]]) -> Dots:
-        """Chooses the axis: categories for words and for few distinct numbers."""
-        values = [x for x, _ in pairs]
-        y = [value for _, value in pairs]
+    def of(cls, runs: Sequence[tuple[Any, float, int]]) -> Dots:
+        """Chooses the axis for runs, each (value of the option, metric, seed).
+
+        Words, and few distinct numbers, are categories: numbers in order, words in that of the file.
+        """
+        values, y, seeds = ([run[i] for run in runs] for i in range(3))
         numeric = all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
         distinct = sorted(set(values)) if numeric else list(dict.fromkeys(map(typed, values)))
         if numeric and len(distinct) > _FEW:
             wide = min(values) > 0 and max(values) / min(values) > 100
-            return cls(values, y, None, log=wide)
+            return cls(values, y, seeds, None, log=wide)
         places = {value: i for i, value in enumerate(distinct)}
         x = [places[value if numeric else typed(value)] for value in values]
-        return cls(x, y, [typed(value) for value in distinct])
+        return cls(x, y, seeds, [typed(value) for value in distinct])
+
+    def means(self, within: Range | None) -> dict[float, Interval]:
+        """Returns place → mean of its runs with the interval over seeds; nothing on a numeric axis.
+
+        A seed counts once: its runs, which differ in other options, are averaged first.
+
+        Args:
+            within: Range of the metric.
+        """
+        by_place: dict[float, dict[int, list[float]]] = {}
+        for x, y, seed in zip(self.x, self.y, self.seeds, strict=True):
+            by_place.setdefault(x, {}).setdefault(seed, []).append(y)
+        if self.ticks is None:
+            return {}
+        return {
+            place: student([float(np.mean(values)) for values in by_seed.values()], within)
+            for place, by_seed in sorted(by_place.items())
+        }
 
 
-def effects(title: str, metric: str, panels: Mapping[str, Dots]) -> Figure:
-    """Draws one panel an option: every run a dot, and the mean of the runs that share the value."""
+def effects(title: str, metric: str, panels: Mapping[str, Dots], within: Range | None) -> Figure:
+    """Draws one panel per option: every run a dot, and the mean of the runs that share the value.
+
+    Args:
+        title: Of the picture.
+        metric: Its name.
+        panels: Option → runs.
+        within: Range of the metric (None: any); shares are drawn on the whole of it.
+    """
+    drawn = [y for dots in panels.values() for y in dots.y]
+    drawn += [end for dots in panels.values() for i in dots.means(within).values() for end in (i.lo, i.hi)]
     columns = min(_COLUMNS, max(1, len(panels)))
     rows = -(-max(1, len(panels)) // columns)
+    height = 2.9 + 0.05 * max(map(_turned, panels.values()), default=0)
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(max(4.6, 3.1 * columns), 2.9 * rows + 0.4), layout="constrained")
+        figure = Figure(figsize=(max(4.6, 3.1 * columns), height * rows + 0.4), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(title, fontsize=11)
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, (name, dots) in zip(grid.flat, panels.items(), strict=False):
-            _panel(axes, name, dots)
+            _panel(axes, name, dots, within)
         for axes in grid[:, 0]:
             axes.set_ylabel(metric)
+            axes.set_ylim(*(WHOLE_SHARE if within == SHARE else limits(drawn)))
+        ends = f" It ends at {within[0]:g} and {within[1]:g}." if within else ""
+        _caption(figure, _MEANS + ends)
         return figure
 
 
-def _panel(axes: Any, name: str, dots: Dots) -> None:
-    axes.scatter(dots.x, dots.y, s=16, color=MUTED, alpha=0.55, linewidth=0)
+def _caption(figure: Figure, text: str) -> None:
+    """Writes below the figure, in as many lines as its width needs."""
+    lines = textwrap.wrap(text, int(_LETTERS * figure.get_figwidth()))
+    figure.supxlabel("\n".join(lines), fontsize=8, color=MUTED)
+
+
+def _turned(dots: Dots) -> int:
+    """Letters of the longest name, if the names are so long that they are turned; else 0."""
+    longest = max(map(len, dots.ticks or ()), default=0)
+    return longest if longest > 8 and len(dots.ticks) > 2 else 0
+
+
+def _panel(axes: Any, name: str, dots: Dots, within: Range | None) -> None:
     axes.set_xlabel(name)
     axes.grid(visible=False, axis="x")
     if dots.ticks is None:
+        axes.scatter(dots.x, dots.y, s=16, color=MUTED, alpha=0.55, linewidth=0)
         axes.set_xscale("log" if dots.log else "linear")
         return
-    x, y = np.asarray(dots.x), np.asarray(dots.y)
-    places = sorted(set(dots.x))
-    axes.plot(places, [y[x == place].mean() for place in places], color=BLUE, marker="o", linewidth=1.6)
-    turn = max(map(len, dots.ticks)) > 8 and len(dots.ticks) > 2
+    axes.scatter([x - _BESIDE for x in dots.x], dots.y, s=16, color=MUTED, alpha=0.55, linewidth=0)
+    for place, mean in dots.means(within).items():
+        if mean.lo is not None:
+            axes.vlines(place + _BESIDE, mean.lo, mean.hi, color=BLUE, linewidth=1.6)
+        axes.scatter([place + _BESIDE], [mean.mean], s=34, color=BLUE, zorder=3)
+    turn = bool(_turned(dots))
     axes.set_xticks(
         range(len(dots.ticks)), dots.ticks, rotation=35 if turn else 0, ha="right" if turn else "center"
     )
@@ -115,10 +173,13 @@ class Whisker:
 
 
 def forest(title: str, sides: Mapping[str, Sequence[Whisker]], zero: str) -> Figure:
-    """Draws rows of intervals side by side, one panel for each of `sides`; `zero` has a line at 0."""
+    """Draws rows of intervals of success side by side, one panel for each of `sides`.
+
+    The panel `zero` shows differences and has a line at 0; the others show shares, on the whole of [0, 1].
+    """
     names = [row.name for row in next(iter(sides.values()))]
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(9.6, 1.3 + 0.42 * len(names)), layout="constrained")
+        figure = Figure(figsize=(9.6, 1.6 + 0.42 * len(names)), layout="constrained")
         FigureCanvasAgg(figure)
         figure.suptitle(title, fontsize=11)
         places = {name: i for i, name in enumerate(names)}
@@ -133,10 +194,15 @@ def forest(title: str, sides: Mapping[str, Sequence[Whisker]], zero: str) -> Fig
                 axes.scatter([row.mean], [y], s=34, color=BLUE, zorder=3)
             if label == zero:
                 axes.axvline(0.0, color=ORANGE, linewidth=1.0)
+                drawn = [0.0, *(x for row in rows for x in (*row.dots, row.lo, row.hi))]
+                axes.set_xlim(*limits(drawn, least=LEAST_SHARE, within=DIFFERENCE))
+            else:
+                axes.set_xlim(*WHOLE_SHARE)
             axes.set_xlabel(label)
             axes.set_yticks(range(len(names)), names)
             axes.set_ylim(len(names) - 0.5, -0.5)
             axes.grid(visible=False, axis="y")
+        _caption(figure, f"{_MEANS} It ends at 0 and 1, that of a difference at −1 and 1.")
         return figure
 
 

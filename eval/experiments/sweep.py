@@ -10,11 +10,14 @@ from typing import Any
 from eval.experiments.folder import Run
 from eval.experiments.picture import Dots, effects, save
 from eval.experiments.points import typed
-from eval.experiments.stats import over_seeds
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE
+from eval.statistics import Range, student
 
-SEEDS = "95 % over seeds: Student's interval of the mean; a training run is what is drawn."
+SEEDS = (
+    "95 % over seeds: Student's interval of the mean, what other training runs would give on these tasks; "
+    "none where all seeds came to the same."
+)
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class Found:
         maximize: Whether more is better.
         runs: All wanted, in order.
         varied: Options with more than one value, in the order of the file.
+        within: Range of the metric's values (None: any).
     """
 
     metric: str
     maximize: bool
     runs: Sequence[Run]
     varied: Sequence[str]
+    within: Range | None = None
 
     def rows(self) -> list[Row]:
         """Returns a row a point, the best first; points without a value last."""
@@ -52,19 +57,21 @@ class Found:
             f", {stopped} stopped early" if stopped else ""
         )
         goal = "the higher the better" if self.maximize else "the lower the better"
-        return Table(title, columns, self.rows(), [f"{self.metric}, last value, {goal}. {counts}. {SEEDS}"])
+        ends = f" It ends at {self.within[0]:g} and {self.within[1]:g}." if self.within else ""
+        notes = [f"{self.metric}, last value, {goal}. {counts}. {SEEDS}{ends}"]
+        return Table(title, columns, self.rows(), notes)
 
     def write_picture(self, path: Path, title: str) -> list[Path]:
         """Draws the metric over each option that varies, averaged over the others."""
         panels = {name: self._dots(name) for name in self.varied}
-        return save(effects(title, self.metric, panels), path)
+        return save(effects(title, self.metric, panels, self.within), path)
 
     def _row(self, runs: Sequence[Run]) -> Row:
         values = {run.seed: value for run in runs if (value := _value(run, self.metric)) is not None}
         row: Row = dict(runs[0].point) | {"seeds": len(values), "of": len(runs)}
         if not values:
             return row | dict.fromkeys(("mean", "sd", "lo", "hi", "worst", "best"))
-        estimate = over_seeds(list(values.values()))
+        estimate = student(list(values.values()), self.within)
         return row | {
             "mean": estimate.mean,
             "sd": estimate.sd,
@@ -76,8 +83,8 @@ class Found:
         }
 
     def _dots(self, name: str) -> Dots:
-        pairs = [(run.point[name], _value(run, self.metric)) for run in self.runs]
-        return Dots.of([(x, y) for x, y in pairs if y is not None])
+        found = [(run.point[name], _value(run, self.metric), run.seed) for run in self.runs]
+        return Dots.of([(x, y, seed) for x, y, seed in found if y is not None])
 
 
 def _value(run: Run, metric: str) -> float | None:

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats as scipy_stats
 
 from configs.text import ConfigError
 from eval.compare import compare_all
-from eval.experiments.ablation import Ablated, AblationFile, read_ablation
+from eval.experiments.ablation import Ablated
+from eval.experiments.ablation_file import AblationFile, read_ablation
 from eval.experiments.folder import Run
-from eval.experiments.picture import Dots
-from eval.experiments.stats import cohen_h, holm, over_seeds, paired
 from eval.experiments.sweep import Found
 from eval.result import EvalError, EvalResult, TaskResult, save_eval
+from eval.statistics import cohen_h, difference_over_both, difference_over_tasks, paired, rate_over_tasks
 
 FULL = {0: [1, 1, 1, 0], 1: [1, 1, 0, 0], 2: [1, 1, 1, 1]}
 LESS = {0: [1, 0, 1, 0], 1: [0, 1, 0, 0], 2: [1, 1, 0, 0]}
@@ -30,59 +29,24 @@ def evaluated(won, family=lambda i: "far" if i % 2 else "near"):
     return EvalResult(tuple(tasks), seed=0, temperature=1.0, policy_version=0)
 
 
-# --- statistics --------------------------------------------------------------------------------------------
+# --- several seeds -----------------------------------------------------------------------------------------
 
 
-def test_students_interval_by_hand():
-    """0.5, 0.6, 0.7: mean 0.6, sd 0.1; t(0.975, 2) = 4.3027, so half the interval is 4.3027 · 0.1 / √3."""
-    found = over_seeds([0.5, 0.6, 0.7])
-    assert (found.n, found.mean, found.sd) == (3, pytest.approx(0.6), pytest.approx(0.1))
-    assert (
-        found.hi - found.mean
-        == pytest.approx(0.24841, abs=1e-5)
-        == pytest.approx(found.mean - found.lo, abs=1e-5)
-    )
-    one = over_seeds([0.5])
-    assert (one.mean, one.sd, one.lo, one.hi) == (0.5, None, None, None)
-    with pytest.raises(ValueError, match="no values"):
-        over_seeds([])
-
-
-def test_the_paired_test_is_scipys_on_the_common_seeds():
-    a, b = {0: 0.5, 1: 0.6, 2: 0.9, 7: 0.1}, {2: 0.8, 1: 0.3, 0: 0.4, 8: 1.0}
-    found = paired(a, b)
-    common = np.array([[a[s], b[s]] for s in (0, 1, 2)])
-    assert found.p == pytest.approx(scipy_stats.ttest_rel(common[:, 1], common[:, 0]).pvalue)
-    differences = common[:, 1] - common[:, 0]
-    assert found.d_z == pytest.approx(differences.mean() / differences.std(ddof=1))
-    assert found.difference.n == 3 and found.difference.mean == pytest.approx(differences.mean())
-    assert paired({0: 1.0}, {1: 1.0}) is None
-
-
-def test_differences_without_variance_have_no_test():
-    assert paired({0: 0.6, 1: 0.5}, {0: 0.7, 1: 0.6}).p is None  # 0.1 twice, but for rounding
-    same = paired({0: 0.6, 1: 0.5}, {0: 0.6, 1: 0.5})
-    assert (same.p, same.d_z, same.difference.mean) == (1.0, None, 0.0)
-    assert paired({0: 0.6}, {0: 0.7}).p is None
-
-
-def test_holm_by_hand():
-    """Sorted 0.01, 0.02, 0.03, 0.5 times 4, 3, 2, 1, never falling."""
-    assert holm([0.5, 0.01, None, 0.03, 0.02]) == pytest.approx([0.5, 0.04, None, 0.06, 0.06])
-    assert holm([None, 0.9, 0.8]) == pytest.approx([None, 1.0, 1.0])
-
-
-def test_cohens_h_by_hand():
-    assert cohen_h(0.5, 1.0) == pytest.approx(np.pi / 2)  # 2·(π/2) − 2·(π/4)
-    assert cohen_h(0.3, 0.3) == 0.0
-
-
-def test_pooled_pairs_are_the_counts_added_up():
-    found = compare_all([(evaluated(FULL[s]), evaluated(LESS[s])) for s in FULL])
-    assert (found.n, found.both, found.lost, found.gained, found.neither) == (12, 5, 4, 0, 3)
-    assert found.difference == pytest.approx(-4 / 12) and found.p == pytest.approx(2 * 0.5**4)
+def test_seeds_of_a_task_are_averaged():
+    """Of 3 seeds the tasks are won 3, 3, 2, 1 times with the one, 2, 2, 1, 0 with the other."""
+    pairs = [(evaluated(FULL[s]), evaluated(LESS[s])) for s in FULL]
+    found = compare_all(pairs)
+    assert (found.n, found.both, found.lost, found.gained, found.neither) == (4, 0, 4, 0, 0)
+    assert (found.before, found.after) == (pytest.approx(9 / 12), pytest.approx(5 / 12))
+    assert not found.exact
+    expected = difference_over_tasks([1, 1, 2 / 3, 1 / 3], [2 / 3, 2 / 3, 1 / 3, 0])
+    assert (found.lo, found.hi, found.p) == pytest.approx((expected.lo, expected.hi, expected.p))
+    matrix = np.array([np.subtract(LESS[s], FULL[s]) for s in FULL], float)
+    assert found.over_both == difference_over_both(matrix)
     with pytest.raises(EvalError, match="nothing to compare"):
         compare_all([])
+    with pytest.raises(EvalError, match="task 3"):
+        compare_all([pairs[0], (evaluated([1, 0, 1]), evaluated([1, 1, 1]))])
 
 
 # --- the table ---------------------------------------------------------------------------------------------
@@ -117,11 +81,16 @@ def test_the_rows_figures(ablated):
     assert less["mean"] == pytest.approx(5 / 12)
     own = paired({s: np.mean(v) for s, v in FULL.items()}, {s: np.mean(v) for s, v in LESS.items()})
     assert (less["difference"], less["p_seeds"], less["d_z"]) == (own.difference.mean, own.p, own.d_z)
-    assert (less["pooled"], less["p_tasks"]) == (pytest.approx(-1 / 3), pytest.approx(0.125))
-    assert less["p_tasks_holm"] == pytest.approx(0.25), "two variants are compared with the reference"
+    assert full["hi"] == 1.0, "Student's interval of 0.75, 0.5, 1 goes to 1.37"
+    over_tasks = compare_all([(evaluated(FULL[s]), evaluated(LESS[s])) for s in FULL])
+    assert (less["difference_tasks_lo"], less["difference_tasks_hi"]) == (over_tasks.lo, over_tasks.hi)
+    assert (less["p_tasks"], less["p_both"]) == (over_tasks.p, over_tasks.over_both.p)
+    assert (less["tasks_lo"], less["tasks_hi"]) == rate_over_tasks([2 / 3, 2 / 3, 1 / 3, 0])
+    assert less["p_tasks_holm"] == min(1, 2 * less["p_tasks"]), "two variants are compared with the reference"
     assert less["h"] == pytest.approx(cohen_h(0.75, 5 / 12))
     assert (begun["seeds"], begun["mean"], begun["lo"], begun["p_seeds"]) == (1, 1.0, None, None)
-    assert begun["pooled"] == 0.5, "held against the reference's run of the same seed"
+    assert begun["difference"] == 0.5, "held against the reference's run of the same seed"
+    assert begun["p_tasks"] == 0.5 and begun["p_both"] is None, "one seed: McNemar's test, 2 · ½²"
     assert (absent["seeds"], absent["mean"]) == (0, None)
 
 
@@ -135,7 +104,10 @@ def test_the_table_in_its_three_forms(ablated, tmp_path):
     assert len(widths) == 1
     read = list(csv.DictReader(io.StringIO(paths[".csv"])))
     assert [row["variant"] for row in read] == ["full", "less_of it", "begun", "absent"]
-    assert float(read[1]["p_tasks"]) == pytest.approx(0.125) and read[0]["difference"] == ""
+    assert float(read[1]["difference"]) == pytest.approx(-1 / 3) and read[0]["difference"] == ""
+    ends = [float(row[key]) for row in read for key in ("lo", "hi", "tasks_lo", "tasks_hi") if row[key]]
+    assert ends and all(0 <= end <= 1 for end in ends)
+    assert "what other training runs would give on other tasks" in markdown
     latex = paths[".tex"]
     assert r"less\_of it" in latex and r"50 \%" in latex and r"93.7 $\pm$ 4.1" in latex
     rows = [line for line in latex.splitlines() if line.endswith(r"\\") and "&" in line]
@@ -211,10 +183,3 @@ def test_a_sweeps_table_ranks_points_by_their_mean(tmp_path):
     ]
     svg, _ = found.write_picture(Path(tmp_path / "picture.svg"), "title")
     assert "credit.scpo.theta" in svg.read_text()
-
-
-def test_axes_of_pictures():
-    assert Dots.of([(0.9, 1.0), (0.6, 2.0), (0.9, 3.0)]).ticks == ["0.6", "0.9"]
-    assert Dots.of([("b", 1.0), ("a", 2.0)]).ticks == ["b", "a"], "words keep the order of the file"
-    wide = Dots.of([(10.0**-i, 0.0) for i in range(20)])
-    assert wide.ticks is None and wide.log

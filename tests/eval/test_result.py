@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from eval.compare import compare, disjoint
-from eval.result import EvalError, EvalResult, TaskResult, load_evals, save_eval, wilson
+from eval.result import EvalError, EvalResult, TaskResult, load_evals, save_eval
+from eval.statistics import wilson
 from tests.eval.synthetic import result
 
 
