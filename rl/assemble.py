@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +26,8 @@ class TokenRow:
 
     Attributes:
         ids: int32 [L], prompt and response tokens as they were seen and sampled.
-        spans: (start, end, step_row) of every response under the loss: `ids[start:end]` were sampled at
-            row `step_row` of the step table. In order, disjoint, never empty, start ≥ 1.
+        spans: (start, end, step_row) of every piece of a response under the loss: `ids[start:end]` were
+            sampled at row `step_row` of the step table. In order, disjoint, never empty, start ≥ 1.
         logp_sampled: float32, log-probabilities of the span tokens when sampled, spans concatenated.
         trajectory: Number of the trajectory over the whole table; mini-batches never split one.
     """
@@ -35,6 +36,15 @@ class TokenRow:
     spans: tuple[tuple[int, int, int], ...]
     logp_sampled: np.ndarray
     trajectory: int
+
+    @property
+    def responses(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """(step_row, pieces) of every response under the loss, each piece a [start, end).
+
+        A response has several pieces where some of it was forced; to the loss it is one sequence.
+        """
+        by_step = groupby(self.spans, key=itemgetter(2))
+        return [(step_row, [span[:2] for span in spans]) for step_row, spans in by_step]
 
 
 @dataclass(frozen=True, slots=True)

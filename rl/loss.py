@@ -1,8 +1,9 @@
 """Policy losses, KL estimators and aggregations as pure functions over flat token vectors.
 
-Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response). A loss is
-always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed over a whole optimiser step; so the
-split into micro-batches, their packing and the number of ranks change no gradient.
+Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response, whatever pieces
+of it are under the loss). A loss is always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed
+over a whole optimiser step; so the split into micro-batches, their packing and the number of ranks change
+no gradient.
 """
 
 from __future__ import annotations
@@ -209,19 +210,22 @@ def sequence_weights(
         token-mean                w = 1 / Σ_q n_q
         seq-mean-token-sum        w = 1 / S
         seq-mean-token-mean       w = 1 / (S n_q)        (GRPO, GSPO)
-        seq-mean-token-sum-norm   w = 1 / L_max          (Dr.GRPO, Liu et al. 2025)
+        seq-mean-token-sum-norm   w = 1 / (S L_max)      (Dr.GRPO, Liu et al. 2025)
         traj-mean-token-mean      w = 1 / (J n_j)        (GRPO with a trajectory as its output o_j)
 
     n_q counts the loss tokens of sequence q, S the sequences with n_q > 0 (an empty one has weight 0
-    and counts nowhere), J and n_j the same for trajectories. In all but the last, long trajectories weigh
-    more; where failures are the long ones, a mean-zero advantage then sums to a push away from whatever was
-    sampled. Departure from verl-agent: its token-mean is taken a micro-batch and then
-    averaged; here the normaliser is one number for the step.
+    and counts nowhere), J and n_j the same for trajectories. Each way divides by a count, so twice the same
+    rows give the same gradient. In all but the last, long trajectories weigh more; where failures are the
+    long ones, a mean-zero advantage then sums to a push away from whatever was sampled.
+
+    Departures: verl-agent takes its token-mean per micro-batch and averages; here the normaliser is one
+    number for the optimiser step. An older public formula of seq-mean-token-sum-norm lacks S: its gradient
+    grows with the batch.
 
     Args:
         length_S: Loss tokens of each sequence, [S].
         trajectory_S: Trajectory of each sequence, any integers, [S].
-        aggregation: One of the four above.
+        aggregation: One of those above.
         norm_length: L_max in tokens.
 
     Returns:
@@ -238,7 +242,7 @@ def sequence_weights(
     elif aggregation == "seq-mean-token-mean":
         weight_S = 1.0 / (live_S.sum() * np.maximum(length_S, 1.0))
     elif aggregation == "seq-mean-token-sum-norm":
-        weight_S = np.full_like(length_S, 1.0 / norm_length)
+        weight_S = np.full_like(length_S, 1.0 / (live_S.sum() * norm_length))
     elif aggregation == "traj-mean-token-mean":
         _, trajectory_S = np.unique(trajectory_S, return_inverse=True)
         length_J = np.bincount(trajectory_S, weights=length_S)

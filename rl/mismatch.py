@@ -62,8 +62,7 @@ def without_mismatched(
     A response with a token for which π_learner / π_sampled is above `cap` or below 1 / `cap` loses all its
     spans: it stays in the row as context and is counted by no normaliser, as if it had been cut by length
     (`train.mask_truncated`). So the gradient is that of the update without these responses, not a smaller
-    one: what is left weighs more. (`seq-mean-token-sum-norm` divides by a constant, and there it does get
-    smaller.) KL, entropy and auxiliary terms of these responses go with them.
+    one: what is left weighs more. KL, entropy and auxiliary terms of these responses go with them.
 
     Sources: sequences with a token that is far off are left out in verl ("token veto", with the denominator
     corrected likewise); sequence-level masking by the product of the ratios is Liu et al. 2025, "When Speed

@@ -33,7 +33,7 @@ def with_spares(
 
     Returns:
         Rows and advantages of the played answers, then of the spare ones. A spare row is all that its answer
-        was made to see, with that answer alone under the loss.
+        was made to see, with that answer alone under the loss: a sequence of its own, as in the public code.
 
     Raises:
         ValueError: advantages per token, which say nothing of other answers.
