@@ -136,13 +136,17 @@ def span_advantage(advantage: Advantage, step_row: int, length: int) -> np.ndarr
     return np.full(length, advantage[step_row], dtype=np.float64)
 
 
-def step_table(groups: Sequence[Group], *, success_reward: float = 10.0) -> StepTable:
+def step_table(
+    groups: Sequence[Group], *, success_reward: float = 10.0, voters: Sequence[TokenRow] | None = None
+) -> StepTable:
     """Builds the credit table of an update.
 
     Args:
         groups: Trajectories with at least one step each.
         success_reward: Scale of rewards: a success is worth 10 in the papers (GiGPO and its kin), while
             environments pay 1.
+        voters: What is trained on, `token_rows` of the same groups or some of them: a step without a token in
+            it abstains from the statistics of credit. None: every step votes.
 
     Returns:
         One row a step, in the order (group, trajectory index, t). `outcome` is the scaled sum of the
@@ -171,7 +175,12 @@ def step_table(groups: Sequence[Group], *, success_reward: float = 10.0) -> Step
         action=_objects([s.action for _, _, s in rows]),
         valid=np.array([s.valid for _, _, s in rows], dtype=bool),
         length=np.array([len(s.response_ids) for _, _, s in rows], dtype=np.int64),
+        votes=None if voters is None else np.isin(np.arange(len(rows)), _steps_of(voters)),
     )
+
+
+def _steps_of(rows: Sequence[TokenRow]) -> list[int]:
+    return [step_row for row in rows for _, _, step_row in row.spans]
 
 
 def token_rows(groups: Sequence[Group], *, mask_truncated: bool = True) -> list[TokenRow]:

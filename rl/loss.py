@@ -22,7 +22,7 @@ Aggregation = Literal[
     "traj-mean-token-mean",
 ]
 KlKind = Literal["k1", "abs", "k2", "k3"]
-Mismatch = Literal["off", "tis", "mask"]
+Mismatch = Literal["off", "tis", "mask", "recompute"]
 
 # Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
 # gradients. Every clip range in use is far inside, so no finite gradient changes.
@@ -115,8 +115,8 @@ def ppo_loss(
         L_i ← min(L_i, −A_i c)   where A_i < 0 and a dual clip c is set
 
     Sources: ε_hi > ε_lo is DAPO's clip-higher (Yu et al. 2025, §3.1); the dual clip is Ye et al. 2020,
-    eq. 5. Departures: the denominator is the sampler's own log-probability (no recomputation under the
-    learner, unless `LossOptions.mismatch` is `tis`), and the log-ratio is clamped to ±20 against overflow.
+    eq. 5. Departures: the denominator is the sampler's own log-probability (the learner's before the update
+    with `LossOptions.mismatch` `tis` and `recompute`), and the log-ratio is clamped to ±20 against overflow.
     """
     log_ratio_T = (logp_now_T - logp_sampled_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return _clipped_surrogate(log_ratio_T.exp(), advantage_T, clip_low, clip_high, dual_clip)
@@ -262,12 +262,14 @@ def policy_loss(
 ) -> TokenLoss:
     """Dispatches to `ppo_loss` or `gspo_loss` with the run's options.
 
-    With `logp_old_T` (mismatch `tis`) the ratio is now / old, and the loss is weighed by
-    `truncated_weight`; KL, entropy and auxiliary terms are not.
+    With `logp_old_T` (mismatch `tis` and `recompute`) the ratio is now / old; with `tis` the loss is also
+    weighed by `truncated_weight`; KL, entropy and auxiliary terms are not.
     """
     if logp_old_T is None:
         return _surrogate(logp_now_T, logp_sampled_T, advantage_T, seq_T, options)
     terms = _surrogate(logp_now_T, logp_old_T, advantage_T, seq_T, options)
+    if options.mismatch != "tis":
+        return terms
     weight_T = truncated_weight(logp_old_T, logp_sampled_T, options.mismatch_cap)
     return replace(terms, loss_T=weight_T * terms.loss_T)
 
