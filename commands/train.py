@@ -89,6 +89,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     # Credit is computed by the first process: the others need no scorer.
     services = build.services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
     _check_ranks(config, pipeline, ranks)
+    _check_votes(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0
     console = build.console() if lead else Console(quiet=True)
@@ -164,6 +165,17 @@ def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
         raise ConfigError(
             f"credit method {pipeline.name!r} trains after every step of its search: it needs one process "
             f"and rollout.staleness=0, got {ranks.size} processes and {config.rollout.staleness}"
+        )
+
+
+def _check_votes(config: Config, pipeline: Pipeline) -> None:
+    """Refuses a choice of groups by votes that are not cast yet."""
+    train = config.train
+    if pipeline.filters and train.mismatch == "mask" and train.masked_rows == "abstain":
+        raise ConfigError(
+            f"credit method {pipeline.name!r}: {pipeline.filters[0].name()} chooses groups while they are "
+            "rolled out, before train.mismatch=mask knows which responses it leaves out: set "
+            "train.masked_rows=vote, or another train.mismatch"
         )
 
 
@@ -252,6 +264,7 @@ def _play(
         temperature=config.rollout.temperature,
         max_parallel=config.rollout.max_parallel,
         mask_truncated=config.train.mask_truncated,
+        masked_rows=config.train.masked_rows,
         options=build.rollout_options(config, config.rollout.on_failure),
         early_stop=config.rollout.early_stop,
         steering=steering(pipeline.steers),

@@ -190,12 +190,13 @@ class TrainConfig(Section):
     loss: Literal["ppo", "gspo"] = Field("ppo", description="Policy loss.")
     clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ε_lo of the ratio clip.")
     clip_high: float = Field(0.2, gt=0.0, description="ε_hi; > clip_low is DAPO's clip-higher.")
-    mismatch: Literal["off", "tis", "mask"] = Field(
+    mismatch: Literal["off", "tis", "mask", "recompute"] = Field(
         "off",
         description="Where sampler and learner differ though their weights are the same. `off`: the ratio is "
-        "now / sampled. `tis`: the ratio is now / learner before the update, and a token's loss is weighed "
-        "with min(learner / sampled, mismatch_cap). `mask`: as `off` without the responses that have a token "
-        "whose probabilities differ by more than the factor mismatch_cap.",
+        "now / sampled. `recompute`: the ratio is now / learner before the update, as in the papers' code, "
+        "and nothing corrects what the sampler computed differently. `tis`: as `recompute`, and a token's "
+        "loss is weighed with min(learner / sampled, mismatch_cap). `mask`: as `off` without the responses "
+        "that have a token whose probabilities differ by more than the factor mismatch_cap.",
     )
     mismatch_cap: float = Field(2.0, gt=1.0, description="Limit of `tis` and `mask`.")
     dual_clip: float | None = Field(3.0, gt=1.0, description="Dual-clip constant c for A<0 (null: off).")
@@ -210,6 +211,12 @@ class TrainConfig(Section):
     kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
     entropy_coef: float = Field(0.001, ge=0.0, description="Entropy bonus.")
     mask_truncated: bool = Field(True, description="Responses cut by length carry no loss.")
+    masked_rows: Literal["abstain", "vote"] = Field(
+        "abstain",
+        description="Steps without a token under the loss (`mask_truncated`, `mismatch: mask`) in the "
+        "credit's statistics: `abstain`: no mean, spread or count sees them, as if they had not been played "
+        "(they stay in trajectories, histories and graphs). `vote`: they count like any other.",
+    )
 
 
 class EvalConfig(Section):

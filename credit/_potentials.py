@@ -23,6 +23,7 @@ class Visits:
         t: int [M], 0..T.
         state: int [M], the same number for the same state of a group.
         row: int [M], table row of the step taken there, -1 in the state after the last step.
+        votes: bool [M], whether that row votes; false without a row.
         terminal: bool [M], `TERMINAL`, in which nothing can be earned any more.
     """
 
@@ -31,6 +32,7 @@ class Visits:
     t: np.ndarray
     state: np.ndarray
     row: np.ndarray
+    votes: np.ndarray
     terminal: np.ndarray
 
     @classmethod
@@ -62,7 +64,8 @@ class Visits:
                 place[text] = similar_texts(group[text], names[text], t[text], threshold)
             else:
                 place[text] = scored_texts(group[text], names[text], t[text], threshold, scorer)
-        return cls(group, table.trajectory_index[of_row], t, peer_ids(group, place), row, terminal)
+        votes = (row >= 0) & table.votes[of_row]
+        return cls(group, table.trajectory_index[of_row], t, peer_ids(group, place), row, votes, terminal)
 
     def histories(self, depths: int) -> Iterator[np.ndarray]:
         """int [M] for h = 1 … depths: a number for each sequence of the last h states of a group.
@@ -119,9 +122,9 @@ def potentials(
         Phi = sum_h w_h m_h / sum_h w_h,    w_h = n_h / (s_h^2 + var_prior sigma^2)
 
     m_h and s_h^2 (sample variance; 0 if n_h = 1) are over the n_h trajectories that have the visit's last h
-    states in this order, each with its value where it first had them; sigma^2 is the sample variance of
-    the group's values. Depths with n_h = 0 are left out; where variances are 0, only those depths count,
-    equally. Phi(`TERMINAL`) = 0.
+    states in this order at a step that votes, each with its value at the first such; sigma^2 is the sample
+    variance of the group's values. Depths with n_h = 0 are left out; where variances are 0, only those depths
+    count, equally. Phi(`TERMINAL`) = 0.
 
     Args:
         visits: of the table that the values are of.
@@ -134,7 +137,7 @@ def potentials(
         Phi float [M], 0 where no depth knows; bool [M], whether one does.
     """
     group = visits.group[visits.row >= 0]
-    _, n, squares = centre(values, group, np.ones(len(values)))
+    _, n, squares = centre(values, group, visits.votes[visits.row >= 0].astype(np.float64))
     prior = (var_prior * squares / np.maximum(n - 1, 1))[visits.group]
     means, variances = [], []
     for key in visits.histories(depths):
@@ -154,7 +157,7 @@ def _through(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, sample variance and number [M] of the values of the trajectories that had each visit's key."""
     own = peer_ids(key, visits.trajectory)
-    valued = np.flatnonzero((visits.row >= 0) & (key >= 0))
+    valued = np.flatnonzero(visits.votes & (key >= 0))
     if not len(valued):
         return (np.zeros(len(key)),) * 3
     first = valued[np.unique(own[valued], return_index=True)[1]]

@@ -57,7 +57,7 @@ class AgentOPSD(ReadsTeacher, Reweighter):
         before = np.concatenate([[0.0], belief[:-1]])[: len(table)]
         before = np.where(table.t == 0, sigmoid(prior), before)
         moved = np.sign(per_row(table, signals.advantage)) * (belief - before)
-        z = normalise(moved, table.trajectory_index, np.ones(len(table)), ddof=0, eps=self.eps)
+        z = normalise(moved, table.trajectory_index, table.votes.astype(np.float64), ddof=0, eps=self.eps)
         weight = np.clip(1.0 + self.clip * z, 1.0 - self.clip, 1.0 + self.clip)
         weight = np.where(gaps.known_rows, weight, 1.0)
         metrics, columns = gaps.report(weight[gaps.row])
@@ -66,8 +66,9 @@ class AgentOPSD(ReadsTeacher, Reweighter):
 
     def _prior(self, table: StepTable) -> np.ndarray:
         """float [N]: logit of the group's share of successes."""
-        first = table.trajectory_start[:-1]
-        group = table.group_index[first]
-        rate = np.bincount(group, table.success[first]) / np.maximum(np.bincount(group), 1)
+        first = table.trajectory_start[:-1][table.trajectory_votes]
+        group, groups = table.group_index[first], int(table.group_index.max(initial=-1)) + 1
+        members = np.bincount(group, minlength=groups)
+        rate = np.bincount(group, table.success[first], minlength=groups) / np.maximum(members, 1)
         rate = np.clip(rate, self.floor, 1.0 - self.floor)
         return (np.log(rate) - np.log1p(-rate))[table.group_index]

@@ -31,4 +31,4 @@ class DynamicSampling(Filter):
 
     def keep(self, table: StepTable) -> np.ndarray:
         group = table.group_index
-        return ~tied(*peer_range(table.outcome, group, np.ones(len(table))))[group]
+        return ~tied(*peer_range(table.outcome, group, table.votes))[group]

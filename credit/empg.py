@@ -84,9 +84,9 @@ class EMPG(Reweighter):
     def _part(self, table: StepTable, advantage: np.ndarray) -> np.ndarray:
         """bool [N]: rows that take part."""
         if self.all_groups:
-            return np.ones(len(table), dtype=bool)
+            return table.votes
         alive = per_row(table, (advantage != 0).astype(np.float64)) > 0
-        return (np.bincount(table.group_index, alive) > 0)[table.group_index]
+        return (np.bincount(table.group_index, alive) > 0)[table.group_index] & table.votes
 
 
 def _centred(advantage: np.ndarray, part: np.ndarray) -> np.ndarray:

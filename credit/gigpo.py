@@ -9,7 +9,7 @@ import numpy as np
 
 from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
 from credit.grpo import GROUP_METRICS, GRPO, UNITS
-from credit.statistics import codes, normalise, normalise_float32, peer_ids
+from credit.statistics import codes, normalise, normalise_float32, peer_ids, votes_of
 
 
 def exact_anchor_groups(table: StepTable) -> np.ndarray:
@@ -104,7 +104,7 @@ class GiGPO(Estimator):
         "episode": "A^E",
         "step": "A^S, before omega",
         "anchor_group": "number of the row's anchor group",
-        "anchor_size": "rows in the row's anchor group",
+        "anchor_size": "rows in the row's anchor group that vote",
     }
 
     def __post_init__(self) -> None:
@@ -123,12 +123,13 @@ class GiGPO(Estimator):
         step = function(
             signals.returns,
             anchor,
-            np.ones(len(table)),
+            table.votes.astype(np.float64),
             ddof=1 if self.norm == "mean_std" else None,
             eps=self.eps,
         )
-        size = np.bincount(anchor)
+        size = votes_of(anchor, table.votes)
         step = np.where(size[anchor] == 1, signals.lone_credit, step)
+        step = np.where(table.votes, step, 0.0)
         metrics = dict(outcome.metrics)
         if len(table):
             metrics |= {

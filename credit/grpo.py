@@ -14,28 +14,32 @@ UNITS = ("trajectories", "rows", "first_row")
 
 
 def unit_weight(table: StepTable, unit: str) -> np.ndarray:
-    """float [N]: the weight of each row in its group's statistics.
+    """float [N]: the weight of each row in its group's statistics, 0 where it abstains.
 
-    - `trajectories`: 1/T, every trajectory counts the same whatever its length;
+    - `trajectories`: 1/T, T the trajectory's rows, every trajectory counts the same whatever its length;
     - `rows`: 1, so long trajectories count more (the public code's default,
       `compute_mean_std_cross_steps=True`);
-    - `first_row`: 1 at t = 0, else 0 (the same code with False). Statistics then miss later rows'
+    - `first_row`: 1 at its first row, else 0 (the same code with False). Statistics then miss later rows'
       penalties, and
       an invalid row of a group whose first rows are equal gets -penalty / eps: for comparison only.
     """
+    votes, trajectory = table.votes, table.trajectory_index
     if unit == "rows":
-        return np.ones(len(table))
+        return votes.astype(np.float64)
     if unit == "first_row":
-        return (table.t == 0).astype(np.float64)
-    return 1.0 / np.diff(table.trajectory_start)[table.trajectory_index]
+        first = np.zeros(len(table))
+        voting = np.flatnonzero(votes)
+        first[voting[np.unique(trajectory[voting], return_index=True)[1]]] = 1.0
+        return first
+    return votes / np.maximum(np.bincount(trajectory, votes), 1)[trajectory]
 
 
 def group_metrics(table: StepTable, score: np.ndarray) -> dict[str, float]:
     """Size of the groups in trajectories, and how many carry no outcome signal."""
     if not len(table):
         return {}
-    sizes = np.bincount(table.group_index[table.trajectory_start[:-1]])
-    low, high = peer_range(score, table.group_index, np.ones(len(table)))
+    sizes = np.bincount(table.group_index[table.trajectory_start[:-1]], table.trajectory_votes)
+    low, high = peer_range(score, table.group_index, table.votes)
     return {
         "group_size_mean": float(sizes.mean()),
         "group_size_min": float(sizes.min()),
@@ -93,4 +97,5 @@ class GRPO(Estimator):
         only = np.rint(np.bincount(group, weight))[group] == 1
         raw = score / (1 + self.eps) if self.norm == "mean_std" else score
         advantage = np.where(only, raw if self.lone == "raw" else 0.0, advantage)
+        advantage = np.where(table.votes, advantage, 0.0)
         return Estimated(advantage, group_metrics(table, score))

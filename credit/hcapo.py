@@ -72,8 +72,9 @@ class HCAPO(ReadsTeacher, Reweighter):
         smooth = ratio + self.smoothing * (np.where(last, ratio, following) - ratio)
         q = smooth * signals.returns
         peers = table.group_index if self.peers == "group" else table.trajectory_index
-        micro = normalise(q, peers, np.ones(len(table)), ddof=1, eps=self.eps)
-        micro = np.where(gaps.known_rows & ~(self.do_no_harm & table.success & (micro < 0)), micro, 0.0)
+        micro = normalise(q, peers, table.votes.astype(np.float64), ddof=1, eps=self.eps)
+        harm = self.do_no_harm & table.success & (micro < 0)
+        micro = np.where(gaps.known_rows & table.votes & ~harm, micro, 0.0)
         return Estimated(
             added(table, signals.advantage, self.omega * micro),
             self._metrics(gaps, ratio, micro),
@@ -88,7 +89,8 @@ class HCAPO(ReadsTeacher, Reweighter):
         else:
             taught = np.where(gaps.known, table.tokens[f"logp_{self.teacher}"], 0.0)
             likely = np.exp(np.clip(gaps.row_mean(taught) / self.temperature, -MAX_EXPONENT, MAX_EXPONENT))
-            ratio = rebalanced(likely, table.trajectory_index, np.ones(len(table)), gaps.known_rows)
+            counted = gaps.known_rows & table.votes
+            ratio = rebalanced(likely, table.trajectory_index, np.ones(len(table)), counted)
         return np.where(gaps.known_rows, np.clip(ratio, self.low, self.high), 1.0)
 
     def _metrics(self, gaps: Gaps, ratio: np.ndarray, micro: np.ndarray) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
 from credit.gigpo import exact_anchor_groups
 from credit.grpo import GROUP_METRICS, GRPO, UNITS, group_metrics
-from credit.statistics import TIE_TOLERANCE, normalise, normalise_float32, peer_ids, peer_range
+from credit.statistics import TIE_TOLERANCE, normalise, normalise_float32, peer_ids, peer_range, votes_of
 
 
 def history_groups(table: StepTable, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -89,8 +89,9 @@ class HGPO(Estimator):
             weights = (total != 0).astype(np.float64)
             levels = (total != 0).astype(np.int64)
         for k, (rows, peers) in enumerate(history_groups(table, self.history + 1), start=1):
-            advantage = self._level(signals.returns[rows], peers)
-            alone = np.bincount(peers)[peers] == 1
+            votes = table.votes[rows]
+            advantage = self._level(signals.returns[rows], peers, votes.astype(np.float64))
+            alone = votes_of(peers, votes)[peers] <= 1
             if k == 1:
                 advantage = np.where(alone, signals.lone_credit, advantage)
             weight = (k + 1.0) ** self.alpha
@@ -108,14 +109,14 @@ class HGPO(Estimator):
             }
         return Estimated(advantage, metrics, {"depth": depth, "levels": levels})
 
-    def _level(self, returns: np.ndarray, peers: np.ndarray) -> np.ndarray:
+    def _level(self, returns: np.ndarray, peers: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """a_k of the rows of one level, float [M]; a row alone gets 0."""
-        weight, ddof = np.ones(len(returns)), 0 if self.norm == "mean_std" else None
+        ddof = 0 if self.norm == "mean_std" else None
         if self.fp32_reference_compat:
             return normalise_float32(returns, peers, weight, ddof=ddof, eps=self.eps)
         advantage = normalise(returns, peers, weight, ddof=ddof, eps=self.eps)
         deviation = normalise(returns, peers, weight, ddof=None, eps=self.eps) if ddof == 0 else advantage
-        return _without_noise(advantage, deviation, returns, peers)
+        return _without_noise(advantage, deviation, returns, peers, weight)
 
     def _outcome(self, table: StepTable, signals: Signals, context: Context) -> np.ndarray:
         """a_0, float [N]."""
@@ -125,13 +126,13 @@ class HGPO(Estimator):
         )
         if self.fp32_reference_compat:
             return advantage
-        return _without_noise(advantage, deviation, signals.score, table.group_index)
+        return _without_noise(advantage, deviation, signals.score, table.group_index, table.votes)
 
 
 def _without_noise(
-    advantage: np.ndarray, deviation: np.ndarray, values: np.ndarray, peers: np.ndarray
+    advantage: np.ndarray, deviation: np.ndarray, values: np.ndarray, peers: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
     """The advantage, exactly 0 where the deviation from the peers' mean is only rounding."""
-    low, high = peer_range(values, peers, np.ones(len(values)))
+    low, high = peer_range(values, peers, weight)
     noise = TIE_TOLERANCE * np.maximum(np.abs(low), np.abs(high))
     return np.where(np.abs(deviation) <= noise[peers], 0.0, advantage)

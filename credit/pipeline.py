@@ -28,10 +28,12 @@ from credit.registry import build, stages
 METRICS: dict[str, str] = {
     f"credit/{name}/{key}": doc for name, stage in stages().items() for key, doc in stage.metrics_doc.items()
 } | {
-    "credit/advantage_mean": "mean advantage over real rows",
-    "credit/advantage_std": "population standard deviation of the advantage over real rows",
+    "credit/advantage_mean": "mean advantage over real rows that vote",
+    "credit/advantage_std": "population standard deviation of the advantage over these rows",
     "credit/advantage_abs_max": "largest |advantage|",
-    "credit/advantage_zero_fraction": "share of real rows whose advantage is exactly 0 (no gradient)",
+    "credit/advantage_zero_fraction": "share of these rows whose advantage is exactly 0 (no gradient)",
+    "credit/abstaining": "share of real rows that do not vote, as none of their tokens is under the loss "
+    "(train.masked_rows=abstain); only where there are some",
 }
 """Every metric a pipeline can report, with its meaning."""
 
@@ -46,8 +48,8 @@ class CreditResult:
     """What a method says about each row, in the row order of the table it was given.
 
     Attributes:
-        advantage: float [N]; 0 in padding rows. When a reweighter works per token: its mean over the row's
-            tokens.
+        advantage: float [N]; 0 in padding rows and in those that do not vote. When a reweighter works per
+            token: its mean over the row's tokens.
         token_advantage: float [sum(length)], laid out as the table's token columns; None unless one did.
         returns: float [N] as the estimator saw them; 0 in padding rows, NaN where no stage computed any.
         columns: "stage.column" to [N], see `COLUMNS`; 0 in padding rows.
@@ -188,7 +190,7 @@ class Pipeline:
         tokens, total = table.token_index(rows), int(table.length.sum())
         if per_token is not None:
             per_token = _scatter(per_token, tokens, total)
-        metrics |= _advantage_metrics(per_row)
+        metrics |= _advantage_metrics(per_row, rows_of.votes)
         return CreditResult(
             _scatter(per_row, rows, len(table)),
             per_token,
@@ -242,7 +244,15 @@ def _apply(stage: Stage, table: StepTable, signals: Signals, context: Context) -
         return signals, stage.weigh(table, signals, context)
     run = stage.estimate if isinstance(stage, Estimator) else stage.reweight
     output = run(table, signals, context)
-    return replace(signals, advantage=output.advantage), output
+    return replace(signals, advantage=_of_voters(table, output.advantage)), output
+
+
+def _of_voters(table: StepTable, advantage: np.ndarray) -> np.ndarray:
+    """The advantage, per row or per token, 0 in rows that do not vote."""
+    if table.votes.all():
+        return advantage
+    votes = table.votes if advantage.shape == table.votes.shape else np.repeat(table.votes, table.length)
+    return np.where(votes, advantage, 0.0)
 
 
 def _per_row(method: str, table: StepTable, advantage: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -266,10 +276,12 @@ def _scatter(values: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
     return result
 
 
-def _advantage_metrics(advantage: np.ndarray) -> dict[str, float]:
+def _advantage_metrics(advantage: np.ndarray, votes: np.ndarray) -> dict[str, float]:
+    abstaining = {} if votes.all() else {"credit/abstaining": float(np.mean(~votes))}
+    advantage = advantage[votes]
     if not len(advantage):
-        return {}
-    return {
+        return abstaining
+    return abstaining | {
         "credit/advantage_mean": float(advantage.mean()),
         "credit/advantage_std": float(advantage.std()),
         "credit/advantage_abs_max": float(np.abs(advantage).max()),

@@ -9,7 +9,7 @@ import numpy as np
 from credit._gaps import added, scaled
 from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
 from credit.grpo import unit_weight
-from credit.statistics import codes, normalise, peer_ids, peer_range, tied
+from credit.statistics import codes, normalise, peer_ids, peer_range, tied, votes_of
 
 
 def first_visits(table: StepTable) -> np.ndarray:
@@ -72,9 +72,11 @@ class ProGPOCoverage(Reweighter):
         coverage = (np.bincount(trajectory, new) / np.maximum(np.diff(table.trajectory_start), 1))[trajectory]
         compared = coverage if self.level == "traj" else new
         won = table.success if self.zero_test == "success" else table.outcome != 0
-        failed = np.bincount(group, won) == 0
-        fires = failed & ~tied(*peer_range(compared, group, np.ones(len(table))))
-        lam = self.weight * (failed.mean() if self.scale_by_fail_fraction and len(failed) else 1.0)
+        failed = np.bincount(group, won & table.votes) == 0
+        fires = failed & ~tied(*peer_range(compared, group, table.votes))
+        voting = votes_of(group, table.votes) > 0
+        failing = float(failed[voting].mean()) if voting.any() else 0.0
+        lam = self.weight * (failing if self.scale_by_fail_fraction else 1.0)
         share = unit_weight(table, "trajectories")
         bonus = lam * normalise(compared, group, share, ddof=0, eps=self.eps)
         bonus = np.where(fires[group], bonus, 0.0)
@@ -84,7 +86,7 @@ class ProGPOCoverage(Reweighter):
         metrics = {}
         if len(table):
             metrics = {
-                "fail_fraction": float(failed.mean()),
+                "fail_fraction": failing,
                 "fired_fraction": float(fires.mean()),
                 "lam": float(lam),
                 "coverage_mean": float(coverage[table.trajectory_start[:-1]].mean()),

@@ -9,7 +9,7 @@ import numpy as np
 from credit._potentials import Visits, potentials, step_visits
 from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
 from credit.grpo import GROUP_METRICS, GRPO, UNITS
-from credit.statistics import centre, codes, normalise, peer_ids, peer_range, tied
+from credit.statistics import centre, codes, normalise, peer_ids, peer_range, tied, votes_of
 
 
 def prefix_peers(table: StepTable) -> np.ndarray:
@@ -83,7 +83,7 @@ class ProGPOPeer(Estimator):
     columns_doc = {
         "episode": "A^E",
         "step": "A^S, before omega",
-        "peers": "rows with the row's past, itself included",
+        "peers": "rows with the row's past that vote, itself included",
         "potential": "Phi(s_t), 0 where unknown",
         "next_potential": "Phi(s_{t+1}), 0 where unknown and at the end",
         "transition": "delta, before w and the division",
@@ -100,12 +100,14 @@ class ProGPOPeer(Estimator):
             table, signals, context
         )
         peers = prefix_peers(table)
-        size = np.bincount(peers)[peers]
+        votes = table.votes.astype(np.float64)
+        size = votes_of(peers, table.votes)[peers]
         ddof = 1 if self.norm == "mean_std" else None
-        step = normalise(signals.returns, peers, np.ones(len(table)), ddof=ddof, eps=self.eps)
+        step = normalise(signals.returns, peers, votes, ddof=ddof, eps=self.eps)
         columns = self._transition(table, signals, context)
         change = self.transition * columns["transition"] / self._scale(table, signals)
         step = np.where(size == 1, signals.lone_credit + change, step + change * (self.fill_mode == "add"))
+        step = np.where(table.votes, step, 0.0)
         columns |= {"episode": outcome.advantage, "step": step, "peers": size}
         metrics = dict(outcome.metrics)
         if len(table):
@@ -126,7 +128,7 @@ class ProGPOPeer(Estimator):
         if self.norm == "mean":
             return np.ones(len(table))
         values, group = self._values(table, signals), table.group_index
-        _, n, squares = centre(values, group, np.ones(len(table)))
+        _, n, squares = centre(values, group, table.votes.astype(np.float64))
         scale = np.sqrt(squares / np.maximum(n - 1, 1)) + self.eps
         return np.where(scale > 0, scale, 1.0)[group]
 
@@ -142,7 +144,7 @@ class ProGPOPeer(Estimator):
             visits, values, depths=self.depths, loo=self.loo, var_prior=self.var_prior
         )
         here, there = step_visits(table)
-        flat = tied(*peer_range(values, table.group_index, np.ones(len(table))))[table.group_index]
+        flat = tied(*peer_range(values, table.group_index, table.votes))[table.group_index]
         earned = table.reward + signals.score - table.outcome
         change = earned + self.potential_gamma * potential[there] - potential[here]
         return {

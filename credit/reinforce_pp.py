@@ -87,13 +87,13 @@ class ReinforcePP(Estimator):
             )
 
     def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
-        value, weight = signals.score, table.length.astype(np.float64)
+        value, weight = signals.score, table.length * table.votes.astype(np.float64)
         if self.variant == "baseline":
             value, counted = self._less_group_mean(table, value)
             weight = weight * counted
         if self.gamma < 1:
             value = np.repeat(value, table.length) * self.gamma ** _tokens_to_come(table)
-            weight = np.ones(len(value))
+            weight = np.repeat(table.votes, table.length).astype(np.float64)
         advantage, scale = whiten(value, weight, eps=self.eps, count_eps=self.count_eps)
         return Estimated(advantage, group_metrics(table, signals.score) | {"scale": scale})
 

@@ -10,7 +10,7 @@ from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
 from credit.gigpo import exact_anchor_groups
 from credit.grpo import GROUP_METRICS, group_metrics
 from credit.returns import discounted_returns
-from credit.statistics import TIE_TOLERANCE, centre, codes, peer_ids, peer_range
+from credit.statistics import TIE_TOLERANCE, centre, codes, peer_ids, peer_range, votes_of
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class RTMC(Estimator):
         require_returns(signals, "rtmc")
         group, state = table.group_index, exact_anchor_groups(table)
         edge = peer_ids(state, codes(table.action))
-        first = np.unique(peer_ids(table.trajectory_index, edge), return_index=True)[1]
-        q, _ = _means(signals.returns[first], edge[first])
-        v, n = _means(signals.returns[first], state[first])
+        voting = np.flatnonzero(table.votes)
+        first = voting[np.unique(peer_ids(table.trajectory_index, edge)[voting], return_index=True)[1]]
+        q, _ = _means(signals.returns[first], edge[first], int(edge.max(initial=-1)) + 1)
+        v, n = _means(signals.returns[first], state[first], int(state.max(initial=-1)) + 1)
         share = (self.n_prior / (n + self.n_prior))[state]
         value = v[state] + share * (self._prior(table, signals)[group] - v[state])
         advantage = self._without_noise(q[edge] - value, table, signals)
-        scale = self._scale(advantage, group)
+        scale = self._scale(advantage, group, table.votes.astype(np.float64))
         advantage = np.divide(advantage, scale[group], out=np.zeros_like(advantage), where=advantage != 0)
         metrics = group_metrics(table, signals.score)
         if len(table):
@@ -80,19 +81,19 @@ class RTMC(Estimator):
 
     def _prior(self, table: StepTable, signals: Signals) -> np.ndarray:
         """V_0 [G]."""
-        start = table.trajectory_start
-        values = signals.returns
+        start, values, group = table.trajectory_start, signals.returns, table.group_index
         if self.prior == "outcome":
             values = discounted_returns(table.reward, start, 1.0)
-        return _means(values[start[:-1]], table.group_index[start[:-1]])[0]
+        first = start[:-1][table.trajectory_votes]
+        return _means(values[first], group[first], int(group.max(initial=-1)) + 1)[0]
 
-    def _scale(self, advantage: np.ndarray, group: np.ndarray) -> np.ndarray:
+    def _scale(self, advantage: np.ndarray, group: np.ndarray, votes: np.ndarray) -> np.ndarray:
         """float [G]: what a group's advantages are divided by, > 0."""
         if self.norm == "none":
             return np.ones(int(group.max(initial=-1)) + 1)
-        _, n, squares = centre(advantage, group, np.ones(len(group)))
+        _, n, squares = centre(advantage, group, votes)
         if self.norm == "rms":
-            squares = np.bincount(group, advantage**2)
+            squares = np.bincount(group, votes * advantage**2)
         scale = np.sqrt(squares / np.maximum(n, 1))
         return np.where(scale > 0, scale + self.eps, 1.0)
 
@@ -100,13 +101,13 @@ class RTMC(Estimator):
     def _without_noise(advantage: np.ndarray, table: StepTable, signals: Signals) -> np.ndarray:
         """The advantage, exactly 0 where only rounding made it, and in groups of one trajectory."""
         group, start = table.group_index, table.trajectory_start[:-1]
-        low, high = peer_range(signals.returns, group, np.ones(len(group)))
+        low, high = peer_range(signals.returns, group, table.votes)
         noise = TIE_TOLERANCE * np.maximum(np.abs(low), np.abs(high))
-        alone = np.bincount(group[start]) == 1
+        alone = votes_of(group[start], table.trajectory_votes) <= 1
         return np.where(alone[group] | (np.abs(advantage) <= noise[group]), 0.0, advantage)
 
 
-def _means(values: np.ndarray, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and number of the values of each of 0..P-1."""
-    n = np.bincount(of)
-    return np.bincount(of, values, minlength=len(n)) / np.maximum(n, 1), n
+def _means(values: np.ndarray, of: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and number of the values of each of 0..parts-1."""
+    n = np.bincount(of, minlength=parts)
+    return np.bincount(of, values, minlength=parts) / np.maximum(n, 1), n

@@ -62,6 +62,6 @@ class SHARPO(ReadsTeacher, Reweighter):
         weight = np.where(gaps.known_rows, 2.0 * sigmoid(gap), 1.0)
         if self.balance != "none":
             share = gaps.length if self.balance == "token" else np.ones(len(table))
-            weight = rebalanced(weight, table.trajectory_index, share, gaps.known_rows)
+            weight = rebalanced(weight, table.trajectory_index, share, gaps.known_rows & table.votes)
         metrics, columns = gaps.report(weight[gaps.row])
         return Estimated(scaled(table, signals.advantage, mixed(weight, self.lam)), metrics, columns)

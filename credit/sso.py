@@ -210,7 +210,7 @@ class SSO(Shaper):
         returns -= table.outcome - signals.score
         if not self.skip_solved:
             return returns
-        failures = np.bincount(table.group_index, ~table.success)
+        failures = np.bincount(table.group_index, ~table.success & table.votes)
         return np.where(failures[table.group_index] == 0, signals.returns, returns)
 
 

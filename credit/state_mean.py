@@ -26,4 +26,5 @@ class StateMean(Estimator):
         require_returns(signals, "state_mean")
         state = peer_ids(table.group_index, codes(table.anchor))
         ddof = 1 if self.norm == "mean_std" else None
-        return Estimated(normalise(signals.returns, state, np.ones(len(table)), ddof=ddof, eps=1e-6))
+        votes = table.votes.astype(np.float64)
+        return Estimated(normalise(signals.returns, state, votes, ddof=ddof, eps=1e-6))

@@ -25,6 +25,11 @@ def peer_ids(*keys: np.ndarray) -> np.ndarray:
     return combined
 
 
+def votes_of(peers: np.ndarray, votes: np.ndarray) -> np.ndarray:
+    """int [P]: how many rows of each set of peers vote, bool [N]."""
+    return np.bincount(peers[votes], minlength=int(peers.max(initial=-1)) + 1)
+
+
 def peer_range(values: np.ndarray, peers: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Smallest and largest value [P] of each set of peers, over rows of positive weight."""
     n = int(peers.max(initial=-1)) + 1
@@ -53,6 +58,7 @@ def centre(
         values: float [N].
         peers: int [N], 0..P-1.
         weight: float [N], sums to 1 over each unit of comparison (row or trajectory); 0 is not counted.
+            Where nobody counts, d is 0.
 
     Returns:
         d float [N]; number of units [P]; sum of w d^2 [P].

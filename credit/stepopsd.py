@@ -55,9 +55,8 @@ class StepOPSD(ReadsTeacher, Reweighter):
         length = gaps.length[gaps.row]
         if self.temper != "step_length":
             # over steps that have tokens: an empty response is no evidence
-            length = (
-                gaps.length[gaps.length > 0].mean() if self.temper == "mean_length" and len(length) else 1
-            )
+            told = gaps.length[(gaps.length > 0) & table.votes]
+            length = told.mean() if self.temper == "mean_length" and len(told) else 1
         weight = bounded_exp(np.sign(advantage) * gaps.gap / length, self.clip)
         weight = rebalanced(weight, gaps.row, np.ones(len(weight)), gaps.known)
         metrics, columns = gaps.report(weight)

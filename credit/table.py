@@ -40,7 +40,9 @@ _NUMERIC = {
     "success": np.bool_,
     "valid": np.bool_,
     "padding": np.bool_,
+    "votes": np.bool_,
 }
+_DEFAULTS = {"valid": True, "length": 1, "padding": False, "votes": True}
 _TEXT = ("anchor", "next_anchor", "observation", "action")
 
 
@@ -65,6 +67,10 @@ class StepTable:
         length: int [N], response tokens of the row, >= 0. Default: 1.
         return_to_go: float [N], NaN where no return is known yet (the default; a returns stage fills it).
         padding: bool [N], rows that are only there to fill a shape. Default: none.
+        votes: bool [N], whether the row counts in statistics over peers. One that is not trained on may
+            abstain: no mean, spread, count or whitening sees it, and its advantage is 0, while it stays part
+            of its trajectory, of histories and graphs, and can be matched. A trajectory abstains where all of
+            its rows do. Default: all vote.
         tokens: per-token float columns, each [sum(length)], rows one after another in row order.
     """
 
@@ -82,6 +88,7 @@ class StepTable:
     length: np.ndarray | None = None
     return_to_go: np.ndarray | None = None
     padding: np.ndarray | None = None
+    votes: np.ndarray | None = None
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,7 +96,7 @@ class StepTable:
         for name, dtype in _NUMERIC.items():
             values = getattr(self, name)
             if values is None:
-                values = np.full(n, {"valid": True, "length": 1, "padding": False}.get(name, np.nan))
+                values = np.full(n, _DEFAULTS.get(name, np.nan))
             self._set(name, _numeric(name, values, n, dtype))
         order = _order(self)
         if self.observation is None:
@@ -167,6 +174,11 @@ class StepTable:
     def trajectory_index(self) -> np.ndarray:
         """int [N]: 0..T-1, the row's trajectory in canonical order."""
         return np.repeat(np.arange(len(self.trajectory_start) - 1), np.diff(self.trajectory_start))
+
+    @cached_property
+    def trajectory_votes(self) -> np.ndarray:
+        """bool [T]: whether any row of the trajectory votes, in canonical order."""
+        return np.bincount(self.trajectory_index[self.votes], minlength=len(self.trajectory_start) - 1) > 0
 
     @cached_property
     def group_index(self) -> np.ndarray:

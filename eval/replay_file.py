@@ -57,6 +57,7 @@ SCHEMA = {
         "text", "anchor after the action, null after the end; default: the next row's", nulls=True
     ),
     "valid": Column("truth", "whether the action was valid; default: true"),
+    "votes": Column("truth", "whether statistics over peers count the step; default: true"),
     "outcome": Column("number", "what outcomes are compared by; default: the trajectory's rewards added up"),
     "update": Column("integer", "update it was made in; default: 1"),
     "length": Column("integer", "response tokens; default: those of the token columns, else 1"),
@@ -179,7 +180,8 @@ class TrajectoryFile:
         length, tokens = self._tokens(data, rows)
         reward = data["reward"].to_numpy().astype(np.float64)
         columns = {
-            name: self._values(data, name) for name in ("anchor", "observation", "next_anchor", "valid")
+            name: self._values(data, name)
+            for name in ("anchor", "observation", "next_anchor", "valid", "votes")
         }
         try:
             table = StepTable(
@@ -202,7 +204,7 @@ class TrajectoryFile:
     def _values(self, data: pa.Table, name: str) -> list | np.ndarray | None:
         if name not in self._columns:
             return None
-        if name == "valid":
+        if name in ("valid", "votes"):
             return data[name].to_numpy()
         return [TERMINAL if value is None else value for value in data[name].to_pylist()]
 

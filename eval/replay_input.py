@@ -114,9 +114,14 @@ def read_run(files: Mapping[int, Path], *, tokens: bool) -> Iterator[Recorded]:
     for update, path in files.items():
         groups = load_groups(path)
         table = step_table(groups)
+        recorded = pq.ParquetFile(path)
+        names = {"advantage", "votes"} & set(recorded.schema_arrow.names)  # older files have no votes
+        columns = {name: recorded.read([name])[name].to_numpy() for name in names}
+        advantage = columns.pop("advantage")
         if tokens:
-            table = replace(table, tokens={"logp_sampled": _logp_sampled(groups)})
-        advantage = pq.read_table(path, columns=["advantage"])["advantage"].to_numpy()
+            columns["tokens"] = {"logp_sampled": _logp_sampled(groups)}
+        if columns:
+            table = replace(table, **columns)
         yield Recorded(update, table, np.arange(len(table)), _facts(groups), advantage)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +26,8 @@ class TokenRow:
 
     Attributes:
         ids: int32 [L], prompt and response tokens as they were seen and sampled.
-        spans: (start, end, step_row) of every response under the loss: `ids[start:end]` were sampled at
-            row `step_row` of the step table. In order, disjoint, never empty, start ≥ 1.
+        spans: (start, end, step_row) of every piece of a response under the loss: `ids[start:end]` were
+            sampled at row `step_row` of the step table. In order, disjoint, never empty, start ≥ 1.
         logp_sampled: float32, log-probabilities of the span tokens when sampled, spans concatenated.
         trajectory: Number of the trajectory over the whole table; mini-batches never split one.
     """
@@ -35,6 +36,15 @@ class TokenRow:
     spans: tuple[tuple[int, int, int], ...]
     logp_sampled: np.ndarray
     trajectory: int
+
+    @property
+    def responses(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """(step_row, pieces) of every response under the loss, each piece a [start, end).
+
+        A response has several pieces where some of it was forced; to the loss it is one sequence.
+        """
+        by_step = groupby(self.spans, key=itemgetter(2))
+        return [(step_row, [span[:2] for span in spans]) for step_row, spans in by_step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +136,17 @@ def span_advantage(advantage: Advantage, step_row: int, length: int) -> np.ndarr
     return np.full(length, advantage[step_row], dtype=np.float64)
 
 
-def step_table(groups: Sequence[Group], *, success_reward: float = 10.0) -> StepTable:
+def step_table(
+    groups: Sequence[Group], *, success_reward: float = 10.0, voters: Sequence[TokenRow] | None = None
+) -> StepTable:
     """Builds the credit table of an update.
 
     Args:
         groups: Trajectories with at least one step each.
         success_reward: Scale of rewards: a success is worth 10 in the papers (GiGPO and its kin), while
             environments pay 1.
+        voters: What is trained on, `token_rows` of the same groups or some of them: a step without a token in
+            it abstains from the statistics of credit. None: every step votes.
 
     Returns:
         One row a step, in the order (group, trajectory index, t). `outcome` is the scaled sum of the
@@ -161,7 +175,12 @@ def step_table(groups: Sequence[Group], *, success_reward: float = 10.0) -> Step
         action=_objects([s.action for _, _, s in rows]),
         valid=np.array([s.valid for _, _, s in rows], dtype=bool),
         length=np.array([len(s.response_ids) for _, _, s in rows], dtype=np.int64),
+        votes=None if voters is None else np.isin(np.arange(len(rows)), _steps_of(voters)),
     )
+
+
+def _steps_of(rows: Sequence[TokenRow]) -> list[int]:
+    return [step_row for row in rows for _, _, step_row in row.spans]
 
 
 def token_rows(groups: Sequence[Group], *, mask_truncated: bool = True) -> list[TokenRow]:

@@ -12,7 +12,7 @@ from agent.rollout_groups import OnGroup
 from agent.rollout_ranks import play_shared, scaled
 from agent.types import Group
 from credit.base import Filter
-from rl.assemble import step_table
+from rl.assemble import token_rows
 from rl.metrics import rollout_metrics, tally_metrics
 from rl.plan import Play
 from rl.tasks import draw
@@ -96,7 +96,7 @@ def collect(
         if not batch:
             raise RolloutError(f"none of {count} groups could be played: {'; '.join(counted.lost.values())}")
         played += batch
-        passing = _passing(batch, filters, play.success_reward)
+        passing = _passing(batch, filters, play)
         passed += [group for group in batch if group[0].group in passing]
         if batches >= tries:
             spare += [group for group in batch if group[0].group not in passing]
@@ -152,20 +152,20 @@ class _Enough:
     """
 
     def __init__(self, play: Play, filters: Sequence[Filter], missing: int) -> None:
-        self._filters, self._reward, self._missing = filters, play.success_reward, missing
+        self._filters, self._play, self._missing = filters, play, missing
         self._passing: list[int] = []
 
     def __call__(self, group: Group) -> int | None:
-        for number in _passing([group], self._filters, self._reward):
+        for number in _passing([group], self._filters, self._play):
             insort(self._passing, number)
         return self._passing[self._missing - 1] + 1 if len(self._passing) >= self._missing else None
 
 
-def _passing(batch: Sequence[Group], filters: Sequence[Filter], success_reward: float) -> set[int]:
+def _passing(batch: Sequence[Group], filters: Sequence[Filter], play: Play) -> set[int]:
     """Numbers of the groups that every filter keeps."""
     numbers = {group[0].group for group in batch}
     if filters:
-        table = step_table(batch, success_reward=success_reward)
+        table = play.table(batch, token_rows(batch, mask_truncated=play.mask_truncated))
         for one in filters:
             numbers -= set(table.group[~one.keep(table)].tolist())
     return numbers

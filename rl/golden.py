@@ -85,6 +85,9 @@ def _flat(values: Sequence[Sequence[float]], mask_SL: np.ndarray) -> torch.Tenso
 def _weights(mask_SL: np.ndarray, aggregation: str) -> torch.Tensor:
     length_S = mask_SL.sum(1)
     weight_S = sequence_weights(length_S, length_S, aggregation, norm_length=mask_SL.shape[1])
+    if aggregation == "seq-mean-token-sum-norm":
+        # The reference is the older public formula Σ / L_max; ours is a mean over the sequences.
+        weight_S = weight_S * np.count_nonzero(length_S)
     return torch.from_numpy(np.repeat(weight_S, length_S))
 
 

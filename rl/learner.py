@@ -17,7 +17,7 @@ from rl.assemble import Advantage, TokenRow, TokenWeight
 from rl.engine import Engine, NonFiniteError
 from rl.forward import ResponseModel, score_rows
 from rl.loss import MAX_LOG_RATIO, LossOptions, auxiliary_loss, kl_estimate, policy_loss
-from rl.mismatch import capped_share, mismatch_metrics, without_mismatched
+from rl.mismatch import Prepared, prepare
 from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.schedule import LearningRate
 from rl.tally import MAXIMA, SUMS, Tally
@@ -51,8 +51,8 @@ class Learner:
 
     The denominator of the ratio is the log-probability recorded when the token was sampled: exact where
     sampler and learner compute the same from the same weights. What is left of a difference before the first
-    optimiser step is measured (`train/mismatch_*`) and, if `LossOptions.mismatch` says so, corrected
-    (`rl.mismatch`, `rl.loss.truncated_weight`); that takes a scoring pass of its own.
+    optimiser step is measured (`train/mismatch_*`) and, if `LossOptions.mismatch` says so, acted on
+    (`rl.mismatch.prepare`); that takes a scoring pass of its own.
 
     A mini-batch without any gradient (no token under the loss, or every advantage and auxiliary weight 0
     and neither KL nor entropy term) takes no optimiser step: momentum and weight decay alone would move the
@@ -113,13 +113,30 @@ class Learner:
         """
         return self._scored(self.engine.module, rows)
 
+    @property
+    def masks(self) -> bool:
+        """Whether `prepare` may leave responses out of the loss."""
+        return self._loss.mismatch == "mask"
+
+    def prepare(self, rows: Sequence[TokenRow]) -> Prepared:
+        """What the loss's `mismatch` makes of an update's rows, see `rl.mismatch.prepare`.
+
+        `update` does it by itself; to be called before where credit depends on which responses are left.
+        """
+        return prepare(rows, self._loss, self.logps)
+
     def update(
-        self, rows: Sequence[TokenRow], advantage: Advantage, *, update: int, aux: TokenWeight | None = None
+        self,
+        rows: Sequence[TokenRow] | Prepared,
+        advantage: Advantage,
+        *,
+        update: int,
+        aux: TokenWeight | None = None,
     ) -> dict[str, float]:
         """Trains on the rows of one rollout.
 
         Args:
-            rows: From `rl.assemble.token_rows`, in any order.
+            rows: From `rl.assemble.token_rows`, in any order, or what `prepare` made of them.
             advantage: [N] by step row, or one a response token.
             update: Number of the update, from 1: gives the learning rate and the mini-batch draw.
             aux: Weights of the auxiliary loss, added to the policy loss in the same aggregation.
@@ -133,22 +150,21 @@ class Learner:
             ValueError: a NaN or infinite advantage or auxiliary weight.
         """
         began = time.perf_counter()
-        rows, logp_old, before = self._against_sampler(rows)
+        prepared = rows if isinstance(rows, Prepared) else self.prepare(rows)
+        rows, logp_old = prepared.rows, prepared.logp_old
         logp_ref = None if self._reference is None else self._scored(self._reference, rows)
-        tally = Tally(before=before)
+        tally = Tally(before=prepared.metrics)
         lr = self._lr.at(update)
         for epoch in range(self._batches.epochs):
             split_seed = derive(self._seed, "minibatches", update, epoch)
             for number, part in enumerate(self._batches.split(rows, split_seed)):
                 refs = None if logp_ref is None else [logp_ref[i] for i in part]
                 olds = None if logp_old is None else [logp_old[i] for i in part]
-                prepared, left_out = loss_rows(
-                    [rows[i] for i in part], advantage, self._loss, refs, aux, olds
-                )
+                kept, left_out = loss_rows([rows[i] for i in part], advantage, self._loss, refs, aux, olds)
                 tally.rows += len(part)
                 tally.skipped_rows += left_out
                 try:
-                    self._optimiser_step(prepared, lr, tally)
+                    self._optimiser_step(kept, lr, tally)
                 except NonFiniteError as error:
                     raise NonFiniteError(
                         f"update {update}, epoch {epoch}, mini-batch {number}: {error}; nothing was saved. "
@@ -166,25 +182,6 @@ class Learner:
             token_budget=self._batches.token_budget,
             ranks=self.ranks,
         )
-
-    def _against_sampler(
-        self, rows: Sequence[TokenRow]
-    ) -> tuple[Sequence[TokenRow], list[np.ndarray] | None, dict[str, float]]:
-        """What the loss's `mismatch` makes of an update's rows.
-
-        Returns:
-            The rows to train on; for each the log-probabilities before the update, if the loss needs them;
-            and metrics, if a scoring pass was made.
-        """
-        kind, cap = self._loss.mismatch, self._loss.mismatch_cap
-        if kind == "off":
-            return rows, None, {}
-        logp_old = self.logps(rows)
-        metrics = mismatch_metrics(rows, logp_old)
-        if kind == "tis":
-            return rows, logp_old, {**metrics, "train/mismatch_capped": capped_share(rows, logp_old, cap)}
-        rows, share = without_mismatched(rows, logp_old, cap)
-        return rows, None, {**metrics, "train/mismatch_masked": share}
 
     def _optimiser_step(self, rows: Sequence[LossRow], lr: float, tally: Tally) -> None:
         """One step on prepared rows: micro-batches are dealt to the ranks in rounds.

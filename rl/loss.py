@@ -1,8 +1,9 @@
 """Policy losses, KL estimators and aggregations as pure functions over flat token vectors.
 
-Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response). A loss is
-always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed over a whole optimiser step; so the
-split into micro-batches, their packing and the number of ranks change no gradient.
+Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response, whatever pieces
+of it are under the loss). A loss is always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed
+over a whole optimiser step; so the split into micro-batches, their packing and the number of ranks change
+no gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Aggregation = Literal[
     "traj-mean-token-mean",
 ]
 KlKind = Literal["k1", "abs", "k2", "k3"]
-Mismatch = Literal["off", "tis", "mask"]
+Mismatch = Literal["off", "tis", "mask", "recompute"]
 
 # Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
 # gradients. Every clip range in use is far inside, so no finite gradient changes.
@@ -114,8 +115,8 @@ def ppo_loss(
         L_i ← min(L_i, −A_i c)   where A_i < 0 and a dual clip c is set
 
     Sources: ε_hi > ε_lo is DAPO's clip-higher (Yu et al. 2025, §3.1); the dual clip is Ye et al. 2020,
-    eq. 5. Departures: the denominator is the sampler's own log-probability (no recomputation under the
-    learner, unless `LossOptions.mismatch` is `tis`), and the log-ratio is clamped to ±20 against overflow.
+    eq. 5. Departures: the denominator is the sampler's own log-probability (the learner's before the update
+    with `LossOptions.mismatch` `tis` and `recompute`), and the log-ratio is clamped to ±20 against overflow.
     """
     log_ratio_T = (logp_now_T - logp_sampled_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return _clipped_surrogate(log_ratio_T.exp(), advantage_T, clip_low, clip_high, dual_clip)
@@ -209,19 +210,22 @@ def sequence_weights(
         token-mean                w = 1 / Σ_q n_q
         seq-mean-token-sum        w = 1 / S
         seq-mean-token-mean       w = 1 / (S n_q)        (GRPO, GSPO)
-        seq-mean-token-sum-norm   w = 1 / L_max          (Dr.GRPO, Liu et al. 2025)
+        seq-mean-token-sum-norm   w = 1 / (S L_max)      (Dr.GRPO, Liu et al. 2025)
         traj-mean-token-mean      w = 1 / (J n_j)        (GRPO with a trajectory as its output o_j)
 
     n_q counts the loss tokens of sequence q, S the sequences with n_q > 0 (an empty one has weight 0
-    and counts nowhere), J and n_j the same for trajectories. In all but the last, long trajectories weigh
-    more; where failures are the long ones, a mean-zero advantage then sums to a push away from whatever was
-    sampled. Departure from verl-agent: its token-mean is taken a micro-batch and then
-    averaged; here the normaliser is one number for the step.
+    and counts nowhere), J and n_j the same for trajectories. Each way divides by a count, so twice the same
+    rows give the same gradient. In all but the last, long trajectories weigh more; where failures are the
+    long ones, a mean-zero advantage then sums to a push away from whatever was sampled.
+
+    Departures: verl-agent takes its token-mean per micro-batch and averages; here the normaliser is one
+    number for the optimiser step. An older public formula of seq-mean-token-sum-norm lacks S: its gradient
+    grows with the batch.
 
     Args:
         length_S: Loss tokens of each sequence, [S].
         trajectory_S: Trajectory of each sequence, any integers, [S].
-        aggregation: One of the four above.
+        aggregation: One of those above.
         norm_length: L_max in tokens.
 
     Returns:
@@ -238,7 +242,7 @@ def sequence_weights(
     elif aggregation == "seq-mean-token-mean":
         weight_S = 1.0 / (live_S.sum() * np.maximum(length_S, 1.0))
     elif aggregation == "seq-mean-token-sum-norm":
-        weight_S = np.full_like(length_S, 1.0 / norm_length)
+        weight_S = np.full_like(length_S, 1.0 / (live_S.sum() * norm_length))
     elif aggregation == "traj-mean-token-mean":
         _, trajectory_S = np.unique(trajectory_S, return_inverse=True)
         length_J = np.bincount(trajectory_S, weights=length_S)
@@ -258,12 +262,14 @@ def policy_loss(
 ) -> TokenLoss:
     """Dispatches to `ppo_loss` or `gspo_loss` with the run's options.
 
-    With `logp_old_T` (mismatch `tis`) the ratio is now / old, and the loss is weighed by
-    `truncated_weight`; KL, entropy and auxiliary terms are not.
+    With `logp_old_T` (mismatch `tis` and `recompute`) the ratio is now / old; with `tis` the loss is also
+    weighed by `truncated_weight`; KL, entropy and auxiliary terms are not.
     """
     if logp_old_T is None:
         return _surrogate(logp_now_T, logp_sampled_T, advantage_T, seq_T, options)
     terms = _surrogate(logp_now_T, logp_old_T, advantage_T, seq_T, options)
+    if options.mismatch != "tis":
+        return terms
     weight_T = truncated_weight(logp_old_T, logp_sampled_T, options.mismatch_cap)
     return replace(terms, loss_T=weight_T * terms.loss_T)
 

@@ -8,16 +8,61 @@ it is `rl.loss.LossOptions.mismatch`; with `off` it is only measured, at the fir
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rl.assemble import TokenRow
-from rl.loss import MAX_LOG_RATIO
+from rl.loss import MAX_LOG_RATIO, LossOptions
 
 # exp of more is no finite float32, and says no more.
 MAX_REPORTED_LOG_RATIO = 80.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The rows of an update as the loss's `mismatch` leaves them.
+
+    Attributes:
+        rows: To train on.
+        logp_old: For each, the learner's log-probabilities before the update; None: the loss needs none.
+        metrics: `train/mismatch_…`, if the rows were scored.
+    """
+
+    rows: Sequence[TokenRow]
+    logp_old: list[np.ndarray] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def prepare(
+    rows: Sequence[TokenRow],
+    options: LossOptions,
+    score: Callable[[Sequence[TokenRow]], list[np.ndarray]],
+) -> Prepared:
+    """Scores the rows of an update with the learner, unless `options.mismatch` is `off`, and acts on it.
+
+        off         nothing
+        mask        leaves responses out, see `without_mismatched`
+        recompute   keeps the scores as the ratio's denominator, in all optimiser steps; what the sampler
+                    computed differently is not corrected (the public code, verl-agent)
+        tis         the same, with a weight that corrects it, see `rl.loss.truncated_weight`
+
+    Args:
+        rows: From `rl.assemble.token_rows`.
+        options: Of the run.
+        score: The learner's log-probabilities before the update.
+    """
+    if options.mismatch == "off":
+        return Prepared(rows)
+    logp_old = score(rows)
+    metrics = mismatch_metrics(rows, logp_old)
+    if options.mismatch == "mask":
+        rows, metrics["train/mismatch_masked"] = without_mismatched(rows, logp_old, options.mismatch_cap)
+        return Prepared(rows, None, metrics)
+    if options.mismatch == "tis":
+        metrics["train/mismatch_capped"] = capped_share(rows, logp_old, options.mismatch_cap)
+    return Prepared(rows, logp_old, metrics)
 
 
 def mismatch_metrics(rows: Sequence[TokenRow], logp_old: Sequence[np.ndarray]) -> dict[str, float]:
@@ -62,8 +107,7 @@ def without_mismatched(
     A response with a token for which π_learner / π_sampled is above `cap` or below 1 / `cap` loses all its
     spans: it stays in the row as context and is counted by no normaliser, as if it had been cut by length
     (`train.mask_truncated`). So the gradient is that of the update without these responses, not a smaller
-    one: what is left weighs more. (`seq-mean-token-sum-norm` divides by a constant, and there it does get
-    smaller.) KL, entropy and auxiliary terms of these responses go with them.
+    one: what is left weighs more. KL, entropy and auxiliary terms of these responses go with them.
 
     Sources: sequences with a token that is far off are left out in verl ("token veto", with the denominator
     corrected likewise); sequence-level masking by the product of the ratios is Liu et al. 2025, "When Speed

@@ -37,7 +37,7 @@ class LossRow:
         advantage_T: float32 [T].
         aux_T: float32 [T], weights of the auxiliary loss, or None without one.
         weight_T: float32 [T], see `rl.loss.sequence_weights`.
-        lengths: Tokens of each sequence (one step's response), Σ = T.
+        lengths: Tokens of each sequence (one step's response, all its pieces), Σ = T.
     """
 
     ids: np.ndarray
@@ -107,14 +107,14 @@ def loss_rows(
     Raises:
         ValueError: a NaN or infinite advantage or auxiliary weight.
     """
-    length_S = np.array([end - start for row in rows for start, end, _ in row.spans], dtype=np.int64)
-    trajectory_S = np.array([row.trajectory for row in rows for _ in row.spans], dtype=np.int64)
+    length_S = np.array([_length(pieces) for row in rows for _, pieces in row.responses], dtype=np.int64)
+    trajectory_S = np.array([row.trajectory for row in rows for _ in row.responses], dtype=np.int64)
     weight_S = sequence_weights(length_S, trajectory_S, options.aggregation, options.norm_length)
     prepared: list[LossRow] = []
     first = 0
     for index, row in enumerate(rows):
-        weights = weight_S[first : first + len(row.spans)]
-        first += len(row.spans)
+        weights = weight_S[first : first + len(row.responses)]
+        first += len(weights)
         ref = None if logp_ref is None else logp_ref[index]
         old = None if logp_old is None else logp_old[index]
         kept = _loss_row(row, advantage, weights, old, ref, aux, options.needs_zero_advantage)
@@ -134,15 +134,15 @@ def _loss_row(
 ) -> LossRow | None:
     positions, kept, advantages, auxiliary, token_weights, lengths = [], [], [], [], [], []
     offset = 0
-    for (start, end, step_row), weight in zip(row.spans, weights, strict=True):
-        length = end - start
+    for (step_row, pieces), weight in zip(row.responses, weights, strict=True):
+        length = _length(pieces)
         values = span_advantage(advantage, step_row, length)
         distil = np.zeros(length) if aux is None else aux.of(step_row, length)
         for name, numbers in (("advantage", values), ("auxiliary weight", distil)):
             if not np.isfinite(numbers).all():
                 raise ValueError(f"{name} of step row {step_row} is not finite: {numbers.tolist()}")
         if keep_zero or values.any() or distil.any():
-            positions.append(np.arange(start - 1, end - 1))
+            positions += [np.arange(start - 1, end - 1) for start, end in pieces]
             kept.append(np.arange(offset, offset + length))
             advantages.append(values)
             auxiliary.append(distil)
@@ -164,6 +164,10 @@ def _loss_row(
         weight_T=np.concatenate(token_weights).astype(np.float32),
         lengths=tuple(lengths),
     )
+
+
+def _length(pieces: Sequence[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in pieces)
 
 
 def bins(lengths: Sequence[int], token_budget: int) -> list[list[int]]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from agent.policy import Policy
 from agent.prompts import PromptBuilder
 from agent.ranks import Alone, Ranks
 from agent.rollout import Environments, RolloutOptions
 from agent.steering import Steering
+from agent.types import Group
+from credit.table import StepTable
 from envs.base import Task
+from rl.assemble import TokenRow, step_table
 from rl.checkpoint import Checkpoints
 from rl.progress import Progress
 from rl.store import TrajectoryStore
 from rl.sync import Contract
 from rl.track import NoTracker, Tracker
+
+MaskedRows = Literal["abstain", "vote"]
 
 Evaluate = Callable[[Policy, int], Mapping[str, float]]
 """(policy, updates done) → metrics named `eval/…`, `eval/success` among them."""
@@ -35,6 +41,7 @@ class Play:
         max_parallel: Trajectories in flight.
         success_reward: Scale of rewards in the step table.
         mask_truncated: Responses cut by length carry no loss.
+        masked_rows: Whether steps without a token under the loss have a vote in the statistics of credit.
         options: How rollouts are run.
         early_stop: Stop groups that a filter's refill by whole batches has made superfluous.
         steering: The method's hand in the rollout, if it has one.
@@ -50,10 +57,16 @@ class Play:
     max_parallel: int = 128
     success_reward: float = 10.0
     mask_truncated: bool = True
+    masked_rows: MaskedRows = "abstain"
     options: RolloutOptions = field(default_factory=RolloutOptions)
     early_stop: bool = False
     steering: Steering | None = None
     ranks: Ranks = field(default_factory=Alone)
+
+    def table(self, groups: Sequence[Group], rows: Sequence[TokenRow]) -> StepTable:
+        """The step table of groups of which `rows` are trained on."""
+        voters = rows if self.masked_rows == "abstain" else None
+        return step_table(groups, success_reward=self.success_reward, voters=voters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,15 +239,15 @@ class _Run:
         if not groups:
             return {}
         play = self._s.play
-        table = step_table(groups, success_reward=play.success_reward)
+        prepared = self._s.learner.prepare(token_rows(groups, mask_truncated=play.mask_truncated))
+        table = play.table(groups, prepared.rows)
         credit = self._s.pipeline.run(
             table,
             seed=self._s.seed,
             step=self._update,
             state={**self._state, "sso": self._statistics},
         )
-        rows = token_rows(groups, mask_truncated=play.mask_truncated)
-        trained = self._s.learner.update(rows, credit.advantage, update=self._update)
+        trained = self._s.learner.update(prepared, credit.advantage, update=self._update)
         synced = sync(self._s.learner, self._s.policy, self._s.contract)
         self._watchdog.pat()
         self._reports.append({**credit.metrics, **trained, **synced})

@@ -8,66 +8,76 @@ from itertools import chain
 import numpy as np
 
 from agent.turns import TurnFormat
-from agent.types import Group
+from agent.types import Group, Trajectory
 from rl.assemble import Advantage, TokenAdvantage, TokenRow
+
+
+def spare_rows(groups: Sequence[Group], *, first: int, mask_truncated: bool) -> list[TokenRow]:
+    """Rows of the spare answers of all steps.
+
+    Args:
+        groups: As in `rl.assemble.step_table`.
+        first: Step row of the first spare answer: the length of the step table.
+        mask_truncated: Leave spare answers out that were cut by length.
+
+    Returns:
+        For each all that it was made to see, with that answer alone under the loss: a sequence of its own, as
+        in the public code.
+    """
+    rows: list[TokenRow] = []
+    step_row = first
+    for number, trajectory in enumerate(_ordered(groups)):
+        seen: list[int] = []
+        for step in trajectory.steps:
+            seen = [*([] if step.fresh else seen), *step.prompt_ids]
+            for spare in step.spare:
+                if not (mask_truncated and spare.finish == "length"):
+                    before = [*seen, *spare.opening]
+                    ids = np.asarray([*before, *spare.ids], dtype=np.int32)
+                    logps = np.asarray(spare.logps, dtype=np.float32)
+                    rows.append(TokenRow(ids, ((len(before), len(ids), step_row),), logps, number))
+                step_row += 1
+            seen += step.response_ids
+    return rows
 
 
 def with_spares(
     groups: Sequence[Group],
-    rows: Sequence[TokenRow],
     advantage: Advantage,
     *,
     weigh: Callable[[np.ndarray], np.ndarray],
     turns: TurnFormat,
-    mask_truncated: bool,
-) -> tuple[list[TokenRow], Advantage]:
+) -> Advantage:
     """Shares the advantage of each step that has spare answers among all its answers.
 
     Args:
         groups: As in `rl.assemble.step_table`.
-        rows: Of the played answers.
         advantage: One a step.
         weigh: Confidences of a step's answers, the played one first → their weights.
         turns: Decodes answers.
-        mask_truncated: Leave spare answers out that were cut by length.
 
     Returns:
-        Rows and advantages of the played answers, then of the spare ones. A spare row is all that its answer
-        was made to see, with that answer alone under the loss.
+        Advantages of the played answers, then of all spare ones, as `spare_rows` numbers them.
 
     Raises:
         ValueError: advantages per token, which say nothing of other answers.
     """
-    trajectories = sorted(chain.from_iterable(groups), key=lambda tr: (tr.group, tr.index))
-    if not any(step.spare for tr in trajectories for step in tr.steps):
-        return list(rows), advantage
+    steps = [step for trajectory in _ordered(groups) for step in trajectory.steps]
+    if not any(step.spare for step in steps):
+        return advantage
     if isinstance(advantage, TokenAdvantage):
         raise ValueError(
             "the credit method gives an advantage per token, which cannot be shared with other answers to "
             "the same prompt: use a method that gives one per step"
         )
-    shared, extra, extra_rows = np.array(advantage, dtype=np.float64), [], []
-    step_row = 0
-    for number, trajectory in enumerate(trajectories):
-        seen: list[int] = []
-        for step in trajectory.steps:
-            seen = [*([] if step.fresh else seen), *step.prompt_ids]
+    shared, extra = np.array(advantage, dtype=np.float64), []
+    for step_row, step in enumerate(steps):
+        if step.spare:
             answers = [(step.response_ids, step.logp_sampled), *((s.ids, s.logps) for s in step.spare)]
-            if step.spare:
-                weights = weigh(np.array([confidence(ids, logps, turns) for ids, logps in answers]))
-                shared[step_row] = advantage[step_row] * weights[0]
-                for spare, weight in zip(step.spare, weights[1:], strict=True):
-                    if mask_truncated and spare.finish == "length":
-                        continue
-                    before = [*seen, *spare.opening]
-                    ids = np.asarray([*before, *spare.ids], dtype=np.int32)
-                    span = (len(before), len(ids), len(shared) + len(extra))
-                    logps = np.asarray(spare.logps, dtype=np.float32)
-                    extra_rows.append(TokenRow(ids, (span,), logps, number))
-                    extra.append(advantage[step_row] * weight)
-            seen += step.response_ids
-            step_row += 1
-    return [*rows, *extra_rows], np.concatenate([shared, extra])
+            weights = weigh(np.array([confidence(ids, logps, turns) for ids, logps in answers]))
+            shared[step_row] = advantage[step_row] * weights[0]
+            extra += [advantage[step_row] * weight for weight in weights[1:]]
+    return np.concatenate([shared, extra])
 
 
 def confidence(ids: Sequence[int], logps: Sequence[float], turns: TurnFormat) -> float:
@@ -76,3 +86,7 @@ def confidence(ids: Sequence[int], logps: Sequence[float], turns: TurnFormat) ->
     if start is None or end is None or end <= start:
         return 0.0
     return float(np.exp(np.mean(logps[start:end])))
+
+
+def _ordered(groups: Sequence[Group]) -> list[Trajectory]:
+    return sorted(chain.from_iterable(groups), key=lambda tr: (tr.group, tr.index))

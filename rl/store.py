@@ -3,9 +3,10 @@
 Columns: identity (`update policy_version task_id family instruction group index trajectory
 trajectory_seed t`), outcome of the trajectory (`success score truncated`), the step (`observation anchor
 commands prompt_ids fresh response_ids logp_sampled forced finish response thought action well_formed
-admissible valid reward next_observation next_anchor next_commands`) and its credit (`return advantage
-token_advantage`, and the pipeline's `stage.column` ones). `logp_now`, the learner's log-probabilities before
-the update, is there if the run measured them. Spare responses (`Step.spare`) are not kept.
+admissible valid reward next_observation next_anchor next_commands`) and its credit (`votes`, whether
+statistics over peers count it, `return advantage token_advantage`, and the pipeline's `stage.column` ones).
+`logp_now`, the learner's log-probabilities before the update, is there if the run measured them. Spare
+responses (`Step.spare`) are not kept.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def _dataset(columns: Mapping[str, Any]) -> Dataset:
 def _columns(rows: Sequence[dict[str, Any]], table: StepTable, credit: CreditResult) -> dict[str, Any]:
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     columns["trajectory"] = table.trajectory.tolist()
+    columns["votes"] = table.votes.tolist()
     columns["return"] = credit.returns.tolist()
     columns["advantage"] = credit.advantage.tolist()
     if credit.token_advantage is not None:

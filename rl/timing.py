@@ -20,11 +20,11 @@ class Clock:
 
     @contextmanager
     def __call__(self, part: str) -> Iterator[None]:
-        """Times one part."""
+        """Times one part; parts of the same name add up."""
         self._progress.stage(self._update, part)
         began = time.perf_counter()
         yield
-        self._seconds[part] = time.perf_counter() - began
+        self._seconds[part] = self._seconds.get(part, 0.0) + time.perf_counter() - began
 
     def metrics(self, tokens_sampled: float) -> dict[str, float]:
         """Returns `time/…` of the parts so far and of the update, and the rollout's speed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,14 @@ from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
 from rl.ahead import Ahead
-from rl.assemble import advantage_of, aux_of, by_token, step_table, token_rows
+from rl.assemble import TokenRow, advantage_of, aux_of, by_token, token_rows
 from rl.checkpoint import TrainState
 from rl.collect import Collected, collect
 from rl.learner import Learner
 from rl.metrics import staleness
 from rl.plan import Plan, Play
 from rl.probes import Probed, ProbeOptions, Probes
-from rl.spares import with_spares
+from rl.spares import spare_rows, with_spares
 from rl.sync import sync
 from rl.timing import Clock
 
@@ -85,10 +85,15 @@ class Updater:
             collected = ahead.take() if ahead else self._collect(first_task(state, play), on_progress)
             groups = collected.groups
         with clock("credit"):
-            table = step_table(groups, success_reward=play.success_reward)
+            rows = self._rows(groups)
+        prepared = None
+        if self._learner.masks and play.masked_rows == "abstain":  # who votes is known once rows are scored
+            with clock("score"):
+                prepared = self._learner.prepare(rows)
+        with clock("credit"):
+            table = play.table(groups, prepared.rows if prepared else rows)
             probed = self._probe(groups, table)
             credit = self._credit(probed, state)
-            rows = token_rows(groups, mask_truncated=play.mask_truncated)
         if self._plan.staleness and update < self._plan.updates:
             position = first_task(state, play) + play.groups + collected.extra_tasks
             self._ahead = Ahead(lambda: self._collect(position, None))
@@ -102,22 +107,22 @@ class Updater:
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             for steer in pipeline.steers:
-                rows, advantage = with_spares(
-                    groups,
-                    rows,
-                    advantage,
-                    weigh=steer.weigh,
-                    turns=play.prompts.turns,
-                    mask_truncated=play.mask_truncated,
-                )
+                advantage = with_spares(groups, advantage, weigh=steer.weigh, turns=play.prompts.turns)
             stale = staleness(groups, self._learner.version)
-            trained = self._learner.update(rows, advantage, update=update, aux=aux)
+            trained = self._learner.update(prepared or rows, advantage, update=update, aux=aux)
         with clock("sync"):
             if self._ahead:
                 self._ahead.wait()  # it samples with the weights that are about to change
             synced = sync(self._learner, self._policy, self._plan.contract)
         metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **stale, **trained, **synced}
         return Updated(groups, table, credit, metrics, collected.extra_tasks, logp_now)
+
+    def _rows(self, groups: Sequence[Group]) -> list[TokenRow]:
+        """Token rows of the played answers, then of those recorded beside them."""
+        masked = self._play.mask_truncated
+        steps = sum(len(trajectory.steps) for group in groups for trajectory in group)
+        played = token_rows(groups, mask_truncated=masked)
+        return [*played, *spare_rows(groups, first=steps, mask_truncated=masked)]
 
     def _collect(self, position: int, on_progress: Progress | None) -> Collected:
         return collect(

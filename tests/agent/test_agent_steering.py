@@ -21,7 +21,9 @@ from credit.pipeline import Pipeline
 from credit.registry import stages
 from credit.t2po import T2PO
 from rl.assemble import step_table, token_rows
-from rl.spares import confidence, with_spares
+from rl.loss import LossOptions
+from rl.pack import loss_rows
+from rl.spares import confidence, spare_rows, with_spares
 from tests.agent.rows import token_rows as rows_of
 from tests.agent.rows import worst_disagreement
 from tests.agent.streaming import StreamingPolicy
@@ -207,6 +209,13 @@ def test_t2po_ends_a_thought_that_has_settled(mode):
     assert covered == sum(len(s.response_ids) - len(close) for s in group[0].steps)
     forced = {start + 6 for row in rows for start, end, number in row.spans[:1]}
     assert all(row.ids[at] == close[0] for row in rows for at in forced)
+    steps = group[0].steps
+    prepared, _ = loss_rows(rows, np.ones(len(steps)), LossOptions(aggregation="seq-mean-token-mean"))
+    lengths = [n for row in prepared for n in row.lengths]  # a step is a sequence, in two pieces or not
+    assert lengths == [len(s.response_ids) - len(close) for s in steps]
+    weights = np.concatenate([row.weight_T for row in prepared])
+    shares = [part.sum() for part in np.split(weights, np.cumsum(lengths)[:-1])]
+    assert shares == pytest.approx([1 / len(steps)] * len(steps))
 
 
 def test_copo_answers_at_every_level_and_shares_the_advantage_by_confidence():
@@ -230,19 +239,25 @@ def test_copo_answers_at_every_level_and_shares_the_advantage_by_confidence():
     (step,) = groups[0][0].steps
     assert [TURNS.decode(list(s.opening)) for s in step.spare] == ["<think>a", "<think>b", "<think>c"]
     rows = token_rows(groups)
-    shared, advantage = with_spares(
-        groups, rows, np.array([3.0]), weigh=CoPO().weigh, turns=TURNS, mask_truncated=True
-    )
+    advantage = with_spares(groups, np.array([3.0]), weigh=CoPO().weigh, turns=TURNS)
+    shared = [*rows, *spare_rows(groups, first=1, mask_truncated=True)]
     weight = np.exp(2 * np.array([0.25, 1.0, 0.625, 0.0]))
     assert advantage == pytest.approx(3.0 * weight / weight.mean())
     assert advantage.sum() == pytest.approx(4 * 3.0)
-    assert len(shared) == 4 and shared[0] is rows[0]
+    assert len(shared) == 4
     for number, (row, spare) in enumerate(zip(shared[1:], step.spare, strict=True), start=1):
         ((start, end, step_row),) = row.spans
         assert step_row == number and row.trajectory == 0
         assert row.ids[start:end].tolist() == spare.ids
         assert row.ids[:start].tolist() == [*step.prompt_ids, *spare.opening]
         assert row.logp_sampled.tolist() == pytest.approx(spare.logps)
+    # Every answer is a sequence; one that was cut is left out, and the others keep their numbers.
+    prepared, _ = loss_rows(shared, advantage, LossOptions(aggregation="seq-mean-token-mean"))
+    assert [float(row.weight_T.sum()) for row in prepared] == pytest.approx([1 / 4] * 4)
+    step.spare = (step.spare[0], replace(step.spare[1], finish="length"), step.spare[2])
+    left = spare_rows(groups, first=1, mask_truncated=True)
+    assert [row.spans[0][2] for row in left] == [1, 3]
+    assert len(spare_rows(groups, first=1, mask_truncated=False)) == 3
 
 
 def test_copo_weights():
@@ -276,9 +291,9 @@ def test_copo_matches_the_level_of_the_played_answer():
 def test_nothing_to_share_leaves_everything_as_it_is():
     policy = StreamingPolicy(TOKENIZER, random_actions)
     groups = steered(policy, None)
-    rows, advantage = token_rows(groups), np.ones(len(step_table(groups)))
-    same = with_spares(groups, rows, advantage, weigh=CoPO().weigh, turns=TURNS, mask_truncated=True)
-    assert same[0] == rows and same[1] is advantage
+    advantage = np.ones(len(step_table(groups)))
+    assert with_spares(groups, advantage, weigh=CoPO().weigh, turns=TURNS) is advantage
+    assert spare_rows(groups, first=len(advantage), mask_truncated=True) == []
 
 
 def test_every_steering_stage_has_its_class_and_a_method_has_one():

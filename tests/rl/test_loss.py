@@ -98,7 +98,7 @@ def test_kl_estimators_by_hand():
         ("token-mean", [1 / 8, 0, 1 / 8, 1 / 8]),
         ("seq-mean-token-sum", [1 / 3, 0, 1 / 3, 1 / 3]),
         ("seq-mean-token-mean", [1 / 6, 0, 1 / 12, 1 / 6]),
-        ("seq-mean-token-sum-norm", [1 / 10, 0, 1 / 10, 1 / 10]),
+        ("seq-mean-token-sum-norm", [1 / 30, 0, 1 / 30, 1 / 30]),
         ("traj-mean-token-mean", [1 / 12, 0, 1 / 12, 1 / 4]),
     ],
 )

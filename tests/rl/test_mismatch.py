@@ -20,7 +20,7 @@ from rl.pack import bins, loss_rows
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
 from tests.toy import tiny_model
 
-TIS, MASK = LossOptions(mismatch="tis"), LossOptions(mismatch="mask")
+TIS, MASK, RECOMPUTE = (LossOptions(mismatch=kind) for kind in ("tis", "mask", "recompute"))
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,8 @@ def test_the_truncated_loss_by_hand():
     terms = policy_loss(now, *args, TIS, old)
     assert terms.loss_T.item() == pytest.approx(-3.6)
     assert terms.ratio_T.item() == pytest.approx(1.5) and terms.clipped_T.item()
+    recomputed = policy_loss(now, *args, RECOMPUTE, old)
+    assert recomputed.loss_T.item() == pytest.approx(-2.4) and recomputed.ratio_T.item() == pytest.approx(1.5)
     assert policy_loss(now, *args, LossOptions()).ratio_T.item() == pytest.approx(2.25)
     capped = policy_loss(now, *args, LossOptions(mismatch="tis", mismatch_cap=1.25), old)
     assert capped.loss_T.item() == pytest.approx(-2 * 1.2 * 1.25)
@@ -135,7 +137,7 @@ def test_which_responses_are_left_out():
 def test_exact_samplers_need_no_correction(rows, advantage):
     sampled = exact(rows)
     plain, _ = gradient(sampled, advantage, LossOptions())
-    for loss in (TIS, MASK):
+    for loss in (TIS, RECOMPUTE, MASK):
         corrected, metrics = gradient(sampled, advantage, loss)
         torch.testing.assert_close(corrected, plain, atol=1e-8, rtol=1e-6)
         assert metrics["train/mismatch_kl"] < 1e-9
@@ -159,6 +161,23 @@ def test_truncated_weights_undo_what_the_sampler_got_wrong(rows, advantage):
     order = np.argsort(table_rows, kind="stable")
     expected, _ = gradient(sampled, TokenAdvantage(weighed[order], offsets), LossOptions())
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "gspo"])
+def test_recomputing_is_training_on_what_the_learner_would_have_sampled(rows, advantage, kind):
+    """As if `logp_sampled` had been the learner's own, whatever the sampler said; `off` and `tis` differ."""
+    tokens = sum(len(one.logp_sampled) for one in rows)
+    sampled = off_by(exact(rows), np.where(np.arange(tokens) % 3 == 0, 0.7, 1.1))
+    loss = LossOptions(kind=kind, mismatch="recompute", clip_low=0.05, clip_high=0.05)
+    got, metrics = gradient(sampled, advantage, loss)
+    expected, _ = gradient(exact(rows), advantage, replace(loss, mismatch="off"))
+    torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-6)
+    for other in ("off", "tis"):
+        assert (gradient(sampled, advantage, replace(loss, mismatch=other))[0] - got).abs().max() > 1e-4
+    assert metrics["train/ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["train/clip_fraction"] == 0.0
+    assert metrics["train/mismatch_ratio_max"] == pytest.approx(1 / 0.7, rel=1e-4)
+    assert not {"train/mismatch_capped", "train/mismatch_masked"} & set(metrics)
 
 
 def test_off_is_as_if_there_were_no_such_option(rows, advantage):
@@ -296,9 +315,40 @@ def test_staleness_by_hand():
         staleness([[]], 3)
 
 
-def test_minibatches_and_epochs_keep_the_learner_of_before(rows, advantage):
+@pytest.mark.parametrize("loss", [TIS, RECOMPUTE], ids=lambda loss: loss.mismatch)
+def test_minibatches_and_epochs_keep_the_learner_of_before(rows, advantage, loss):
     """The denominator is that of before the update in every step: the ratio leaves 1 after the first."""
     batches = BatchOptions(epochs=2, minibatches=2, token_budget=512)
-    learner = make_learner(double_model(VOCAB), loss=TIS, batches=batches, lr=1e-2)
+    learner = make_learner(double_model(VOCAB), loss=loss, batches=batches, lr=1e-2)
     metrics = learner.update(rows, advantage, update=1)
     assert metrics["train/optimizer_steps"] == 4 and metrics["train/ratio_max"] > 1.05
+
+
+def test_recomputed_denominators_stay_over_the_optimiser_steps_of_an_update(rows, advantage):
+    """Four steps with `recompute` end where four with `off` on the learner's own samples do."""
+    batches, ends = BatchOptions(epochs=2, minibatches=2, token_budget=512), []
+    for loss, given in ((RECOMPUTE, off_by(exact(rows), [0.7] * 9999)), (LossOptions(), exact(rows))):
+        learner = make_learner(double_model(VOCAB), loss=loss, batches=batches, lr=1e-2)
+        assert learner.update(given, advantage, update=1)["train/clip_fraction"] > 0
+        ends.append(torch.cat([tensor.flatten() for _, tensor in learner.named_weights()]))
+    moved = torch.cat([p.flatten() for p in double_model(VOCAB).parameters()]).sum() - ends[1].sum()
+    assert abs(moved) > 1e-3
+    torch.testing.assert_close(ends[0], ends[1], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [LossOptions(), TIS, RECOMPUTE, MASK], ids=lambda loss: loss.mismatch)
+def test_preparing_before_changes_nothing(rows, advantage, loss):
+    """`prepare`, then `update` with what it gave, is `update` alone, and scores once."""
+    metrics, ends = [], []
+    for before in (True, False):
+        learner = make_learner(double_model(VOCAB), loss=loss)
+        scored, score = [], learner.logps
+        learner.logps = lambda rows, scored=scored, score=score: scored.append(len(rows)) or score(rows)
+        given = learner.prepare(rows) if before else rows
+        metrics.append(learner.update(given, advantage, update=1))
+        metrics[-1].pop("speed/train_tokens_per_s")
+        ends.append([tensor.clone() for _, tensor in learner.named_weights()])
+        assert len(scored) == (loss.mismatch != "off")
+    assert metrics[0] == metrics[1]
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+    assert learner.masks == (loss.mismatch == "mask")
