@@ -107,6 +107,8 @@ def _agreed(wanted: Thinking, given: Mapping[str, Any]) -> Thinking:
     """What is wanted, with what the argument says, if it is set."""
     if SWITCH not in given:
         return wanted
+    if not isinstance(given[SWITCH], bool):
+        raise TemplateError(f"prompt.template_args.{SWITCH} must be true or false, got {given[SWITCH]!r}")
     says: Thinking = "template" if given[SWITCH] else "ours"
     if wanted not in ("auto", says):
         raise TemplateError(

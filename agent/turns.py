@@ -19,7 +19,17 @@ from typing import Any
 from jinja2 import TemplateError as JinjaError
 from transformers import PreTrainedTokenizerBase
 
-from agent.thinking import CLOSE, OPEN, TemplateError, Thinking, block, choose, opened, same_but_for_thoughts
+from agent.thinking import (
+    CLOSE,
+    OPEN,
+    Choice,
+    TemplateError,
+    Thinking,
+    block,
+    choose,
+    opened,
+    same_but_for_thoughts,
+)
 from configs.text import suggest
 
 __all__ = ["TemplateError", "TurnFormat"]
@@ -42,7 +52,7 @@ class TurnFormat:
         stop_id: The token that ends a response in this template.
         stop_ids: Tokens to stop at: `stop_id`, and the tokenizer's `eos_token_id` if it is another.
         opened: The thought that every prompt opens at its end, "" if none: responses go on from it.
-        thinking: Whose thoughts it is, in a line; "" where the template has none of its own.
+        thinking: Whose thoughts it is, in a line; "" where the template treats none in a way of its own.
 
     Raises:
         TemplateError: There is no template, it does not take the arguments, it alters or drops a message, it
@@ -63,7 +73,7 @@ class TurnFormat:
         choice = choose(lambda given: self._render(None, given=given), thinking, self._arguments)
         self._arguments = choice.arguments
         self.opened = opened(self._render(None))
-        self.thinking = f"{choice.by}, {self._in_words()}" if choice.own else ""
+        self.thinking = self._in_words(choice)
         self._trims = {role: self._trimmed(role) for role in ("system", "user")}
         self._bare = _cut(tokenizer, self._render(None), [_USER])
         self._full = _cut(tokenizer, self._render(_SYSTEM), [_SYSTEM, _USER])
@@ -149,17 +159,14 @@ class TurnFormat:
                 f"{_name(self._tokenizer)}: the chat template cannot be rendered{told}: {error}"
             ) from error
 
-    def _in_words(self) -> str:
-        ends = block(self._render(None))
-        denied = "the prompt ends with an empty thought and " if ends and not self.opened else ""
+    def _in_words(self, choice: Choice) -> str:
+        drops = _THOUGHT not in self._render(None, answer=f"{OPEN}\n{_THOUGHT}\n{CLOSE}\n\n{_ANSWER}")
+        if not (choice.own or drops):
+            return ""
+        denied = "the prompt ends with an empty thought and " if CLOSE in block(self._render(None)) else ""
         prompt = "the prompt opens <think>" if self.opened else f"{denied}the response opens <think>"
-        answered = self._render(None, answer=f"{OPEN}\n{_THOUGHT}\n{CLOSE}\n\n{_ANSWER}")
-        kept = (
-            ""
-            if _THOUGHT in answered
-            else "; append-only rows keep old thoughts, which the template would drop"
-        )
-        return prompt + kept
+        kept = "; append-only rows keep old thoughts, which the template would drop" if drops else ""
+        return f"{choice.by}, {prompt}{kept}"
 
     def _trimmed(self, role: str) -> bool:
         """Whether the template takes white space from around a message."""

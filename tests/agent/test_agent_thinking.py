@@ -156,6 +156,7 @@ def test_it_says_whose_thoughts_they_are_and_what_becomes_of_them():
     drop = "; append-only rows keep old thoughts, which the template would drop"
     for template, wanted, words in (
         (published.QWEN25, "auto", ""),
+        (R1.replace("<think>\n", ""), "auto", "ours, the response opens <think>" + drop),
         (published.QWEN3, "auto", "template, the response opens <think>" + drop),
         (published.QWEN35, "auto", "template, the prompt opens <think>" + drop),
         (
@@ -193,6 +194,7 @@ ALWAYS_EMPTY = COMPACT_TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><
             {"enable_thinking": False},
             "thinking=template sets.*leave one of them",
         ),
+        (published.QWEN3, "auto", {"enable_thinking": "no"}, "must be true or false, got 'no'"),
         (published.QWEN3, "auto", {"enable_thinkin": False}, "did you mean `enable_thinking`"),
         (published.QWEN25, "auto", {"enable_thinking": False}, "template_args.enable_thinking: .*no such"),
         (published.QWEN3, "auto", {"messages": []}, "template_args.messages: .*no such argument"),
