@@ -35,6 +35,18 @@ A method is a list of stages: filters choose groups, shapers change returns, one
 makes the advantage, reweighters change it, losses stand beside the policy loss. Every stage is linear in the
 rows unless it says otherwise; what it needs besides the step table, and what that costs, is in the tables.
 Stages are chosen and set as in [options](options.md); [replay](replay.md) compares methods on a recording.
+
+Some steps are not trained on: responses cut by length (`train.mask_truncated`), and those that the sampler
+computed too differently (`train.mismatch=mask`). With `train.masked_rows=abstain`, the default, no
+statistic over peers sees them. Of outcomes 1, 1, 0, 0 with the second left out `dr_grpo` makes ⅔, –, −⅓,
+−⅓. A trajectory abstains if all of its steps do. All steps stay in trajectories, histories and graphs, and
+can be matched as siblings: what was done is one thing, who is compared another.
+
+With `vote` they count like any other: ½, –, −½, −½. That is what public code does, which masks after
+credit; what is trained on then no longer sums to 0 in a group. Where the mask has nothing to do with the
+response, voting is the less noisy way: abstaining adds 3, 9 and 24 % to the gradient's standard deviation
+with 10, 25 and 50 % masked in groups of 8. Where the response decides, as with cut ones, masking lets them
+spread, abstaining more than voting. Then better mask none (`train.mask_truncated=false`).
 """
 
 

@@ -62,9 +62,13 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens (0 without a reference)"),
     "train/kl_sampled": ("nats", "mean of logp_sampled − logp_now: drift from the sampling policy"),
     "train/entropy": ("nats", "entropy of the next-token distribution, mean over tokens"),
-    "train/clip_fraction": ("share", "tokens where the ratio clip is active"),
+    "train/clip_fraction": (
+        "share",
+        "tokens where the clip of the ratio is active: now / sampled, or with `train.mismatch` `tis` and "
+        "`recompute` now / learner before the update",
+    ),
     "train/dual_clip_fraction": ("share", "tokens where the dual clip is active"),
-    "train/ratio_max": ("ratio", "largest importance ratio of any token in any optimiser step"),
+    "train/ratio_max": ("ratio", "largest such ratio of any token in any optimiser step"),
     "train/mismatch_mean": (
         "nats",
         "mean |logp_sampled − logp_now| before the update: sampler against learner (over all tokens, or with "
@@ -107,7 +111,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/seconds": ("s", "wall time of the evaluation"),
     "time/rollout": ("s", "playing the trajectories"),
     "time/credit": ("s", "step table, probes, credit pipeline, token rows"),
-    "time/score": ("s", "scoring responses with the learner, for `logging.learner_logp`"),
+    "time/score": (
+        "s",
+        "scoring responses with the learner: for `logging.learner_logp`, and before credit with "
+        "`train.mismatch=mask`",
+    ),
     "time/learner": ("s", "epochs of forward and backward passes, reference included"),
     "time/sync": ("s", "weights from learner to policy"),
     "time/eval": ("s", "evaluation"),

@@ -31,7 +31,7 @@ from rl.learner import BatchOptions, Learner
 from rl.loop import train
 from rl.loss import LossOptions
 from rl.pack import bins, collate, loss_rows
-from rl.plan import Outputs, Plan, Play
+from rl.plan import MaskedRows, Outputs, Plan, Play
 from rl.progress import Progress
 from rl.schedule import LearningRate
 from rl.store import TrajectoryStore
@@ -209,8 +209,12 @@ def toy_run(
     evaluate: Callable | None = None,
     staleness: int = 0,
     score_every: int = 0,
+    masked_rows: MaskedRows = "vote",
 ) -> tuple[Learner, TrainState]:
-    """Trains the pretrained toy policy as a run would: policy, learner, outputs and all."""
+    """Trains the pretrained toy policy as a run would: policy, learner, outputs and all.
+
+    Masked rows vote unless told otherwise: thresholds of learning curves are those of such runs.
+    """
     toy = pretrained_toy()
     config = config or {"train": {"lr_schedule": "constant", "updates": updates}}
     model = copy.deepcopy(toy.model)
@@ -235,7 +239,12 @@ def toy_run(
         learner,
         Pipeline.from_config({name: {} for name in credit}),
         play=Play(
-            ToyEnv, toy_tasks(tasks, seed=1, rooms=2), toy.prompts, groups=groups, group_size=group_size
+            ToyEnv,
+            toy_tasks(tasks, seed=1, rooms=2),
+            toy.prompts,
+            groups=groups,
+            group_size=group_size,
+            masked_rows=masked_rows,
         ),
         plan=Plan(
             updates,

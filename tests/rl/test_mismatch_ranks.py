@@ -17,10 +17,10 @@ pytest.importorskip("deepspeed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
-def make(engine):
+def make(engine, mismatch="tis"):
     return Learner(
         engine,
-        loss=LossOptions(kl_coef=0.05, mismatch="tis", mismatch_cap=1.02),
+        loss=LossOptions(kl_coef=0.05, mismatch=mismatch, mismatch_cap=1.02),
         batches=BatchOptions(minibatches=2, token_budget=150),
         lr=LearningRate(1e-3),
         temperature=1.0,
@@ -42,6 +42,8 @@ def play(engine, rows, advantage):
     for update in (1, 2):
         metrics = learner.update(rows, advantage, update=update)
     logps = learner.logps(rows)
+    prepared = make(engine, "mask").prepare(rows)  # what credit is told of who votes
+    metrics["left"] = [row.spans for row in prepared.rows]
     return metrics, logps, {name: tensor.clone().numpy() for name, tensor in learner.named_weights()}
 
 
@@ -57,6 +59,8 @@ def test_two_ranks_score_and_correct_like_one():
     expected, alone, weights = play(TorchEngine(tiny_model(VOCAB, std=0.3), OptimOptions()), *batch)
     assert 0 < expected["train/mismatch_capped"] < 1 and expected["train/kl_ref"] > 0.01
     answers = on_ranks(2, play_sharded, *batch)
+    assert 0 < sum(map(len, expected["left"])) < sum(len(row.spans) for row in batch[0])
+    assert answers[0][0]["left"] == answers[1][0]["left"]
     for metrics, logps, got in answers:
         for name in ("train/loss", "train/kl_ref", "train/mismatch_kl", "train/mismatch_capped"):
             assert metrics[name] == pytest.approx(expected[name], abs=1e-6), name

@@ -12,6 +12,7 @@ from agent.turns import TurnFormat
 from credit.pipeline import Pipeline
 from rl.checkpoint import TrainState
 from rl.metrics import describe
+from rl.mismatch import Prepared
 from rl.plan import Plan, Play
 from rl.progress import Progress
 from rl.search import Searcher
@@ -34,9 +35,12 @@ class Noting:
     def named_weights(self):
         return []
 
-    def update(self, rows, advantage, *, update, aux=None):
+    def prepare(self, rows):
+        return Prepared(rows)
+
+    def update(self, prepared, advantage, *, update, aux=None):
         self.version += 1
-        self.updates.append((list(rows), np.array(advantage)))
+        self.updates.append((list(prepared.rows), np.array(advantage)))
         return {"train/optimizer_steps": 1.0, "train/loss": float(len(self.updates))}
 
 
