@@ -20,10 +20,14 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 _NEUTRAL = """\
 ## Options that do not change what a run is
 
-Runs that differ in these only are one method in reports, and a run may be resumed with others. `nothing`: all figures are
-the same to the last bit. `measured`: the run is the same to the last bit, but more or less is measured on its way; a sweep
-makes such a run again. `rounding`: sums are made in another order, as on another machine, and after some updates other
-words may be sampled; `run.py compare` and reports name the difference. Every other option matters.
+Runs that differ in these only are one method in reports, and a run may be resumed with others. Every other
+option matters.
+
+- `nothing`: all figures are the same to the last bit.
+- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes such
+  a run again.
+- `rounding`: sums are made in another order, as on another machine, and after some updates other words may be
+  sampled. `run.py compare` and reports name the difference.
 """
 _NOTE = "\n<!-- Written by `make docs`; edits here are lost. -->\n\n"
 

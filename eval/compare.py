@@ -13,6 +13,8 @@ import numpy as np
 from eval.result import EvalError, EvalResult
 from eval.statistics import Spread, all_or_nothing, difference_over_both, difference_over_tasks
 
+MCNEMAR, STUDENT = "McNemar's exact", "paired t over tasks"
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -32,8 +34,7 @@ class Comparison:
         lo: Lower end of the 95 % interval of `difference` over tasks: these policies, other tasks.
         hi: Upper end.
         p: Two-sided p-value over tasks.
-        exact: Whether every task was always or never solved, so that lo, hi are Newcombe's interval and p
-            that of McNemar's exact test; else see `eval.statistics.difference_over_tasks`.
+        test: Of which; see `eval.statistics.difference_over_tasks`.
         over_both: Interval and p over tasks and training runs; None for one pair of evaluations.
     """
 
@@ -48,7 +49,7 @@ class Comparison:
     lo: float
     hi: float
     p: float
-    exact: bool
+    test: str
     over_both: Spread | None
 
 
@@ -86,7 +87,7 @@ def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
         lo=spread.lo,
         hi=spread.hi,
         p=spread.p,
-        exact=all_or_nothing(b) and all_or_nothing(a),
+        test=MCNEMAR if all_or_nothing(b) and all_or_nothing(a) else STUDENT,
         over_both=difference_over_both(after - before),
     )
 

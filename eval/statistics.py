@@ -89,30 +89,47 @@ def wilson(successes: int, n: int) -> Range:
     return float(interval.low), float(interval.high)
 
 
-def rate_over_tasks(rates: Sequence[float]) -> Range:
-    """Returns the 95 % interval of a success rate on other tasks, by the same policies.
+def share_interval(values: Sequence[float], attempts: int = 1) -> Range:
+    """Returns the 95 % interval of a success rate, clustered by task.
 
-    A task counts once, however many attempts at it its rate is the mean of: attempts at one task resemble
-    each other, so they are no further evidence about other tasks. Where every task is always or never solved
-    this is Wilson's interval; else Student's of the tasks and four more, two solved and two not (Agresti &
-    Coull 1998), which keeps it from closing where nearly all tasks agree.
+    Attempts at one task are alike, so n tasks × k attempts say less than n·k draws would. The interval is
+    Wilson's with the number of draws that would say as much: n* = p(1 − p) / (s²/n), with s² the variance of
+    the tasks' values; times (z/t)², as s² is estimated with n − 1 degrees of freedom (Korn and Graubard,
+    Survey Methodology 24, 193–201, 1998). A value lies in [0, 1], so its variance is p(1 − p) at most and
+    n* ≥ n; attempts at a task are independent of each other, so n* ≤ n·k. With k = 1 it is Wilson's own.
+    Compared with Student's interval of the tasks' values it also holds near 0 and 1, where s² is often 0.
 
     Args:
-        rates: Success of each task, in [0, 1] (at least one).
+        values: One a task (n ≥ 1): the share of its attempts that succeeded, or another share.
+        attempts: At each task (k), ≥ 1.
     """
-    if all_or_nothing(rates):
-        return wilson(int(sum(rates)), len(rates))
-    found = student([*rates, 0.0, 0.0, 1.0, 1.0], SHARE)
-    return found.lo, found.hi
+    n, p = len(values), float(np.mean(values))
+    if attempts == 1:
+        return wilson(round(sum(values)), n)
+    draws = float(n)
+    if n > 1 and 0.0 < p < 1.0:
+        spread = float(np.var(values, ddof=1))
+        alike = p * (1 - p) * n / spread if spread else float("inf")
+        z, student = stats.norm.ppf((1 + CONFIDENCE) / 2), stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)
+        draws = float(np.clip(alike * (z / student) ** 2, n, n * attempts))
+    return _wilson(p, draws)
+
+
+def _wilson(p: float, n: float) -> Range:
+    """Wilson's interval of the share `p` of `n` draws, which need not be a whole number."""
+    z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+    centre, margin = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    lo, hi = (centre - margin) / (1 + z * z / n), (centre + margin) / (1 + z * z / n)
+    return max(0.0, lo), min(1.0, hi)
 
 
 def difference_over_tasks(before: Sequence[float], after: Sequence[float]) -> Spread:
     """Compares two sets of policies on the same tasks: what they would do on other tasks.
 
-    As in `rate_over_tasks` a task counts once. Where every task is always or never solved, on either side,
-    these are McNemar's exact test and Newcombe's interval of paired shares; else Student's of the tasks'
-    differences and two more, one won by each side, which for single attempts is Bonett & Price's adjusted
-    interval (Journal of Educational and Behavioral Statistics 37, 479–488, 2012).
+    A task counts once, with the share of its attempts that succeeded. Where every task is always or never
+    solved, on either side, these are McNemar's exact test and Newcombe's interval of paired shares; else
+    Student's of the tasks' differences and two more, one won by each side, which for single attempts is
+    Bonett & Price's adjusted interval (Journal of Educational and Behavioral Statistics 37, 479–488, 2012).
 
     Args:
         before: Success of each task by the one side, in [0, 1].

@@ -17,14 +17,14 @@ from eval.experiments.sweep import figure, interval
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE, signed
 from eval.result import EvalResult, load_evals
-from eval.statistics import SHARE, cohen_h, holm, paired, rate_over_tasks, student
+from eval.statistics import SHARE, cohen_h, holm, paired, share_interval, student
 
 _NOTES = (
     "Over seeds: what other training runs would give on these tasks. Student's 95 % interval, paired t-test, "
     "d_z = mean / sd of the difference.",
     "Over tasks: what these very policies would give on other tasks. A task counts once, with its mean over "
-    "the seeds; 95 % interval and t-test of that mean (with one seed Wilson's and Newcombe's intervals, "
-    "McNemar's exact test), Cohen's h.",
+    "the seeds: Wilson's 95 % interval with errors clustered by task, t-test of the tasks' differences (with "
+    "one seed Newcombe's interval, McNemar's exact test), Cohen's h.",
     "Over both: what other training runs would give on other tasks. Student's 95 % interval and test, errors "
     "clustered by seed and by task.",
     "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. There is none over "
@@ -138,8 +138,10 @@ class Ablated:
             return row
         over = student(list(values.values()), SHARE)
         best = student([max(result.success for result in results) for results in found.values()])
-        rates = task_rates([results[-1] for results in found.values()])
-        row["tasks_lo"], row["tasks_hi"] = rate_over_tasks(list(rates.values()))
+        last = [results[-1] for results in found.values()]
+        rates = task_rates(last)
+        attempts = sum(len(result.tasks) for result in last) // len(rates)
+        row["tasks_lo"], row["tasks_hi"] = share_interval(list(rates.values()), attempts)
         row |= {"mean": over.mean, "sd": over.sd, "lo": over.lo, "hi": over.hi, "best": best.mean}
         return row | (self._against(variant) if variant != self.spec.reference else {})
 

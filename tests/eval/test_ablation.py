@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from configs.text import ConfigError
-from eval.compare import compare_all
+from eval.compare import STUDENT, compare_all
 from eval.experiments.ablation import Ablated
 from eval.experiments.ablation_file import AblationFile, read_ablation
 from eval.experiments.folder import Run
 from eval.experiments.sweep import Found
 from eval.result import EvalError, EvalResult, TaskResult, save_eval
-from eval.statistics import cohen_h, difference_over_both, difference_over_tasks, paired, rate_over_tasks
+from eval.statistics import cohen_h, difference_over_both, difference_over_tasks, paired, share_interval
 
 FULL = {0: [1, 1, 1, 0], 1: [1, 1, 0, 0], 2: [1, 1, 1, 1]}
 LESS = {0: [1, 0, 1, 0], 1: [0, 1, 0, 0], 2: [1, 1, 0, 0]}
@@ -38,7 +38,7 @@ def test_seeds_of_a_task_are_averaged():
     found = compare_all(pairs)
     assert (found.n, found.both, found.lost, found.gained, found.neither) == (4, 0, 4, 0, 0)
     assert (found.before, found.after) == (pytest.approx(9 / 12), pytest.approx(5 / 12))
-    assert not found.exact
+    assert found.test == STUDENT
     expected = difference_over_tasks([1, 1, 2 / 3, 1 / 3], [2 / 3, 2 / 3, 1 / 3, 0])
     assert (found.lo, found.hi, found.p) == pytest.approx((expected.lo, expected.hi, expected.p))
     matrix = np.array([np.subtract(LESS[s], FULL[s]) for s in FULL], float)
@@ -85,7 +85,7 @@ def test_the_rows_figures(ablated):
     over_tasks = compare_all([(evaluated(FULL[s]), evaluated(LESS[s])) for s in FULL])
     assert (less["difference_tasks_lo"], less["difference_tasks_hi"]) == (over_tasks.lo, over_tasks.hi)
     assert (less["p_tasks"], less["p_both"]) == (over_tasks.p, over_tasks.over_both.p)
-    assert (less["tasks_lo"], less["tasks_hi"]) == rate_over_tasks([2 / 3, 2 / 3, 1 / 3, 0])
+    assert (less["tasks_lo"], less["tasks_hi"]) == share_interval([2 / 3, 2 / 3, 1 / 3, 0], 3)
     assert less["p_tasks_holm"] == min(1, 2 * less["p_tasks"]), "two variants are compared with the reference"
     assert less["h"] == pytest.approx(cohen_h(0.75, 5 / 12))
     assert (begun["seeds"], begun["mean"], begun["lo"], begun["p_seeds"]) == (1, 1.0, None, None)

@@ -20,7 +20,7 @@ from eval.statistics import (
     mean_interval,
     newcombe,
     paired,
-    rate_over_tasks,
+    share_interval,
     student,
     welch,
     wilson,
@@ -102,18 +102,25 @@ def test_cohens_h_by_hand():
 
 
 def test_tasks_played_once_have_wilsons_interval_and_mcnemars_test():
-    assert rate_over_tasks([1, 0, 1, 1]) == wilson(3, 4)
+    assert share_interval([1, 0, 1, 1]) == wilson(3, 4)
     before, after = [1, 1, 0, 0, 0, 0, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]
     found = difference_over_tasks(before, after)
     assert found.p == pytest.approx(2 * (1 + 6) / 2**6) == mcnemar(5, 1)  # P(≤ 1 of 6), two-sided
     assert (found.lo, found.hi) == newcombe(1, 5, 1, 1)
 
 
-def test_a_task_counts_once_by_hand():
-    """Tasks ⅓, ⅔, 1, 0 and four more (0, 0, 1, 1): mean 0.5, sum of squares about it 2.0556."""
-    found = rate_over_tasks([1 / 3, 2 / 3, 1, 0])
-    half = scipy_stats.t.ppf(0.975, 7) * np.sqrt((2 / 36 + 6 * 0.25) / 7 / 8)
-    assert found == pytest.approx((0.5 - half, 0.5 + half))
+@pytest.mark.parametrize(
+    ("quarters", "draws"), [((0, 1 / 3, 2 / 3, 1), 65.915), ((1 / 3, 2 / 3), 120), ((0, 1), 40)]
+)
+def test_a_task_counts_as_much_as_its_attempts_differ(quarters, draws):
+    """40 tasks, 3 attempts, rate ½: of n draws Wilson's interval is ½ ± z / 2√(n + z²).
+
+    Thirds in equal parts: s² = 0.138889 · 40/39, so n* = ¼ · 40 / s² · (1.95996 / 2.02269)² = 65.915.
+    Tasks that differ no more than chance would make them are 120 draws, attempts that always agree 40.
+    """
+    lo, hi = share_interval(list(quarters) * (40 // len(quarters)), 3)
+    half = 1.95996 / 2 / np.sqrt(draws + 1.95996**2)
+    assert (lo, hi) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
 
 
 def test_a_difference_over_tasks_by_hand():
@@ -170,7 +177,7 @@ SHARES = st.lists(st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]), min_size=1, ma
 @given(SHARES, st.randoms(use_true_random=False))
 def test_intervals_of_shares_and_differences_never_leave_their_range(rates, random):
     others = random.sample(rates, len(rates))
-    ends = [*rate_over_tasks(rates), *mean_interval(rates)]
+    ends = [*share_interval(rates, 6), *mean_interval(rates)]
     assert all(0 <= end <= 1 for end in ends)
     found = [difference_over_tasks(rates, others), difference_over_both(np.array([rates, others]) - 0.5)]
     assert all(-1 <= end <= 1 for one in found for end in (one.lo, one.hi))
@@ -265,7 +272,7 @@ def test_the_interval_of_a_rate_over_tasks_covers(attempts_each):
     rng = np.random.default_rng(1)
     chance = rng.choice([0.1, 0.9], (TIMES, TASKS))
     won = rng.random((attempts_each, TIMES, TASKS)) < chance
-    ends = np.array([rate_over_tasks(list(rates)) for rates in won.mean(axis=0)])
+    ends = np.array([share_interval(list(rates), attempts_each) for rates in won.mean(axis=0)])
     assert np.mean((ends[:, 0] <= 0.5) & (ends[:, 1] >= 0.5)) >= 0.935
     if attempts_each > 1:
         counts = won.sum(axis=(0, 2))
