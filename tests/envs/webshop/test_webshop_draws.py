@@ -40,7 +40,7 @@ ODD = [
         "A3", "Talked of", human=tuple(HumanInstruction(f"{n}..", ("y",) * (n % 3), ()) for n in range(7))
     ),
 ]
-KEPT = "goals-1-synthetic-0-233"
+KEPT = "goals-2-synthetic-0-233"
 
 
 def all_at_once(products, kind, seed, order):
@@ -185,7 +185,7 @@ def test_other_seeds_and_kinds_are_kept_apart(copy):
         held = open_shop(HELD, **options)
         assert (shop.goals, shop.drawn) == (held.goals, held.drawn)
     assert kept(copy) == sorted(
-        [KEPT, "goals-1-human-0-233", "goals-1-synthetic-1-233", "goals-1-synthetic-0-1"]
+        [KEPT, "goals-2-human-0-233", "goals-2-synthetic-1-233", "goals-2-synthetic-0-1"]
     )
 
 
