@@ -144,7 +144,7 @@ class Manifest:
             ) from error
         if kind != (FORMAT, VERSION):
             raise EvalError(
-                f"{path} is {kind[0]!r}, version {kind[1]}; expected {FORMAT!r}, version {VERSION}"
+                f"{path} is a {kind[0]!r} of version {kind[1]}, expected a {FORMAT!r} of version {VERSION}"
             )
         if entries is not None and (_hash(entries) != manifest.hash or len(entries) != manifest.n):
             raise EvalError(
