@@ -172,7 +172,7 @@ REAL = {
     "pick_heat_then_place_in_recep": 4,
     "pick_two_obj_and_place": 7,
 }
-"""Shares of 40 in 114 reference games of valid_seen, of which 11, 29, 24, 18, 12 and 20 are of these families:
+"""Shares of 40 in 114 reference games of valid_seen, of which 11, 29, 24, 18, 12 and 20 are of these:
 3.9, 10.2, 8.4, 6.3, 4.2, 7.0."""
 
 

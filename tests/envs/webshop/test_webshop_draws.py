@@ -143,7 +143,7 @@ def test_what_goals_are_called_is_known_before_they_are_made(products, kind):
     assert roster.size == len(expected)
     assert list(zip(*roster.names(), strict=True)) == expected
     assert set(shop.goals.families) == {family for _, family in expected}
-    some = [3, 0, 1]
+    some = sorted({len(expected) - 1, 0}, reverse=True)
     assert list(zip(*roster.take(some).roster().names(), strict=True)) == [expected[at] for at in some]
     assert len(roster.take([])) == 0
 
