@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,48 @@ def played(path):
     return EvalResult.from_json(json.dumps(document)).tasks, document["provenance"], manifest
 
 
+def evaluated_everywhere(call, tmp_path, games, data, workers, *arguments):  # noqa: F811
+    """Evaluates on games as stored in `data`, and otherwise, and played elsewhere: what each wrote."""
+    write_jsonl(tmp_path / "reversed.jsonl.xz", reversed(games))
+    write_folder(tmp_path / "folder", reversed(games))
+    found = {}
+    with started() as server:
+        variants = {
+            "jsonl": [f"env.data={data}"],
+            "reversed": [f"env.data={tmp_path / 'reversed.jsonl.xz'}"],
+            "folder": [f"env.data={tmp_path / 'folder'}"],
+            "workers": [f"env.data={data}", f"env.workers={workers}"],
+            "server": [f"env.data={data}", f"env.urls={server.url}", "env.timeout_s=60"],
+        }
+        for name, overrides in variants.items():
+            unofficial = pytest.warns(UserWarning, match="official valid_seen")
+            with unofficial if name == "folder" else nullcontext():
+                code, lines, error = call(
+                    "eval", "alfworld_cpu", *arguments, *overrides, "--out", f"{name}.json"
+                )
+            assert code in (0, None), error
+            found[name] = played(tmp_path / f"{name}.json")
+            assert f"manifest {name}.manifest.json, hash {found[name][2].hash}" in lines
+            assert f" of valid_seen: {found[name][2].counts}" in lines[0]
+    return found
+
+
+def assert_alike(found, games, n):
+    """Checks that all played the `n` games that the rule chooses, in proportion, with the same results."""
+    tasks, _, manifest = found["jsonl"]
+    games = sorted(games, key=lambda game: game.id)
+    ids, families = [game.id for game in games], [game.family for game in games]
+    expected = [games[place] for place in subset(ids, families, n, 0)]
+    assert [entry.id for entry in manifest.tasks] == [game.id for game in expected]
+    assert [entry.digest for entry in manifest.tasks] == [task_digest(game) for game in expected]
+    assert {task.task_id for task in tasks} == {game.id for game in expected} != set(ids[:n])
+    shares = {family: n * count / len(games) for family, count in Counter(families).items()}
+    assert all(abs(manifest.families[family] - share) < 1 for family, share in shares.items())
+    for name, (records, _, other) in found.items():
+        assert other.hash == manifest.hash and other.tasks == manifest.tasks, name
+        assert records == tasks, name
+
+
 def test_the_same_tasks_and_results_wherever_they_are_stored_and_played(
     call,  # noqa: F811
     toy_policy,  # noqa: F811
@@ -69,47 +112,19 @@ def test_the_same_tasks_and_results_wherever_they_are_stored_and_played(
     data,
     tmp_path,
 ):
-    write_jsonl(tmp_path / "reversed.jsonl.xz", reversed(games))
-    write_folder(tmp_path / "folder", reversed(games))
-    with started() as server:
-        variants = {
-            "jsonl": [f"env.data={data}"],
-            "reversed": [f"env.data={tmp_path / 'reversed.jsonl.xz'}"],
-            "folder": [f"env.data={tmp_path / 'folder'}"],
-            "workers": [f"env.data={data}", "env.workers=2"],
-            "server": [f"env.data={data}", f"env.urls={server.url}", "env.timeout_s=60"],
-        }
-        found = {}
-        for name, overrides in variants.items():
-            arguments = (*EVAL, "eval.tasks=12", *overrides, "--out", f"{name}.json")
-            with pytest.warns(UserWarning, match="official valid_seen") if name == "folder" else no_warning():
-                code, lines, error = call("eval", "alfworld_cpu", toy_policy, *arguments)
-            assert code in (0, None), error
-            records, _, manifest = found[name] = played(tmp_path / f"{name}.json")
-            assert f"manifest {name}.manifest.json, hash {manifest.hash}" in lines
-            assert lines[0].startswith("12 of 60 tasks of valid_seen: ") and manifest.counts in lines[0]
-    tasks, _, manifest = found["jsonl"]
-    ids, families = [game.id for game in games], [game.family for game in games]
-    expected = [games[place] for place in subset(ids, families, 12, 0)]
-    assert [(entry.id, entry.digest) for entry in manifest.tasks] == [
-        (game.id, task_digest(game)) for game in expected
-    ]
-    assert {task.task_id for task in tasks} == {game.id for game in expected} != set(ids[:12])
-    shares = {family: 12 * count / 60 for family, count in Counter(families).items()}
-    assert all(abs(manifest.families[family] - share) < 1 for family, share in shares.items())
-    for name, (records, _, other) in found.items():
-        assert other.hash == manifest.hash and other.tasks == manifest.tasks, name
-        assert records == tasks, name
+    found = evaluated_everywhere(call, tmp_path, games, data, 2, toy_policy, *EVAL, "eval.tasks=12")
+    assert_alike(found, games, 12)
 
 
-class no_warning:
-    """Stands for `pytest.warns` where nothing is expected."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
+@pytest.mark.slow
+def test_the_same_of_forty_real_games(call, shared, tmp_path):  # noqa: F811
+    data = shared / "data" / "alfworld" / "games.jsonl.xz"
+    games = load_jsonl(data, "valid_seen")
+    options = (f"env.max_steps={STEPS}", "eval.split=valid_seen", "eval.tasks=40")
+    found = evaluated_everywhere(call, tmp_path, games, data, 4, *options)
+    assert_alike(found, games, 40)
+    assert all(found["jsonl"][2].families[family] for family in FAMILIES)
+    assert any(task.success for task in found["jsonl"][0])
 
 
 def test_what_an_evaluation_says_of_itself(call, toy_policy, games, data, tmp_path):  # noqa: F811
