@@ -94,7 +94,10 @@ def evaluate(
     run: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Evaluate this run's newest checkpoint.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the result, task by task, as JSON.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also write the result, task by task, and how it came about, as JSON."),
+    ] = None,
 ) -> None:
     """Evaluate a policy on a whole split: success per family, with intervals."""
     from commands.evaluate import run as work

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from commands import build
 from commands.build_policy import ready_policy
+from commands.chosen import FOLDER, eval_tasks
 from commands.pools import open_pool
+from commands.provenance import provenance
 from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
+from eval.manifest import Manifest
 from eval.summary import NOUNS, score_text, success_text
 
 
@@ -25,11 +29,18 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     checkpoint = None if run_dir is None else _newest(run_dir)
     build.use_threads(config.threads)
     world = open_world(config.env)
-    tasks = world.tasks(config.eval.split, config.eval.tasks)
+    chosen, manifest = eval_tasks(config, world)
+    tasks = chosen.tasks
     model, tokenizer = build.model_and_tokenizer(config, checkpoint)
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
     build.tell_thinking(prompts, console)
+    listed = manifest.write(_manifest_file(config.name, manifest, run_dir, out))
+    console.print(f"{manifest.n} of {manifest.of} tasks of {manifest.split}: {manifest.counts}")
+    absent = f"absent families: {', '.join(manifest.absent)}" if manifest.absent else None
+    if absent:
+        console.print(absent)
+    console.print(f"manifest {listed}, hash {manifest.hash}")
     name = str(checkpoint or config.model.path)
     with (
         open_pool(config.env, world) as pool,
@@ -43,10 +54,14 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
             pool,
             lambda done, tokens: status.update(f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"),
         )
-    console.print(result.table(f"{name} on {config.eval.split}"))
+    table = result.table(f"{name} on {config.eval.split}")
+    table.caption = absent
+    console.print(table)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(result.to_json(), encoding="utf-8")
+        told = {"provenance": provenance(config, checkpoint, run_dir, manifest, listed)}
+        document = told | json.loads(result.to_json())
+        out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     score = f", score {score_text(result)}" if result.graded else ""
     tasks = NOUNS.get(config.env.name, "tasks")
     print(f"held-out success {success_text(result)}{score} on {result.n} {tasks} of {config.eval.split}")
@@ -65,6 +80,16 @@ def report(run_dirs: Sequence[Path], out: Path | None) -> None:
 
         path = write_comparison(run_dirs, out or Path("runs") / "report.html")
     print(f"wrote {path}")
+
+
+def _manifest_file(experiment: str, manifest: Manifest, run_dir: Path | None, out: Path | None) -> Path:
+    """Where the list of the tasks goes: beside the result, else into the run's folder, else into runs/."""
+    if out is not None:
+        return out.with_name(f"{out.stem}.manifest.json")
+    tasks = f"{manifest.split}-{manifest.n}-{manifest.hash[:8]}.json"
+    if run_dir is not None:
+        return run_dir / FOLDER / f"eval-{tasks}"
+    return Path("runs") / FOLDER / f"{experiment}-{tasks}"
 
 
 def _newest(run_dir: Path) -> Path:

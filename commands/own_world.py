@@ -12,30 +12,34 @@ import importlib.util
 import inspect
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from commands.own_errors import in_words
+from commands.world import World, check_split
 from configs.schema import EnvConfig
 from configs.text import ConfigError, suggest
 from envs.base import Env, EnvError, Task
+from envs.subset import Roster
 
 if TYPE_CHECKING:
     from envs.server.description import Description
+    from envs.server.tasks import ListedTasks
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-class OwnWorld:
-    """A world of somebody's own, held to what `commands.tasks.World` promises.
+class OwnWorld(World):
+    """A world of somebody's own, held to what `World` promises.
 
     Raises:
         ConfigError: There is no such file, module or class, or it is no world; or an option it does not have.
     """
 
     def __init__(self, env: EnvConfig) -> None:
+        super().__init__(env)
         self._name = env.name
         cls = find_class(env.name)
         _check_options(cls, env)
@@ -45,10 +49,48 @@ class OwnWorld:
             raise ConfigError(f"{env.name}: `splits` must list the names of its splits, is {splits!r}")
         self.splits = tuple(splits)
 
-    def tasks(self, split: str, n: int | None = None) -> Sequence[Task]:
-        """See `World.tasks`."""
+    def roster(self, split: str, n: int | None = None) -> Roster:
+        """See `World.roster`."""
+        return Roster.of(self._all(split))
+
+    def source(self) -> Mapping[str, Any]:
+        """See `World.source`."""
+        return {key: getattr(self._env, key) for key in ("data", "data_seed", "difficulty", "options")}
+
+    def make_env(self) -> Env:
+        """See `World.make_env`."""
+        env = self._world.make_env()
+        if not isinstance(env, Env):
+            wrap = " Wrap it in envs.from_gymnasium.FromGymnasium." if hasattr(env, "action_space") else ""
+            raise EnvError(
+                f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env.{wrap}"
+            )
+        return env
+
+    def task_book(self) -> ListedTasks:
+        """See `World.task_book`: a server has all tasks of all splits."""
+        from envs.server.tasks import ListedTasks
+
+        return ListedTasks(task for split in self.splits for task in self._all(split))
+
+    @classmethod
+    def description(cls, env: EnvConfig) -> Description:
+        """See `World.description`: the options, and the source of the world."""
+        from envs.server.description import describe
+
+        options = {
+            key: json.dumps(getattr(env, key), sort_keys=True)
+            for key in ("max_steps", "anchor", "data_seed", "difficulty", "options")
+        }
+        own = find_class(env.name)
+        digest = hashlib.blake2b(_source(sys.modules[own.__module__]), digest_size=12).hexdigest()
+        return describe(own.__name__, options, code=digest)
+
+    def _all(self, split: str) -> Sequence[Task]:
+        """All tasks of a split, checked; classes of before subsets were taken here have a parameter `n`."""
         check_split(split, self.splits, self._name)
-        found = self._world.tasks(split, n)
+        takes_n = len(inspect.signature(self._world.tasks).parameters) > 1
+        found = self._world.tasks(split, None) if takes_n else self._world.tasks(split)
         if found is not None and not isinstance(found, Sequence):
             kind = type(found).__name__
             raise EnvError(f"{self._name}: tasks({split!r}) gives a {kind}: return a list of tasks.")
@@ -70,23 +112,6 @@ class OwnWorld:
                 "every task needs its own."
             )
         return found
-
-    def make_env(self) -> Env:
-        """See `World.make_env`."""
-        env = self._world.make_env()
-        if not isinstance(env, Env):
-            wrap = " Wrap it in envs.from_gymnasium.FromGymnasium." if hasattr(env, "action_space") else ""
-            raise EnvError(
-                f"{self._name}: make_env returns a {type(env).__name__}, which is no envs.base.Env.{wrap}"
-            )
-        return env
-
-
-def check_split(split: str, known: Sequence[str], what: str) -> None:
-    """Raises a ConfigError if there is no such split."""
-    if split not in known:
-        hint = suggest(split, known)
-        raise ConfigError(f"{what}: there is no split {split!r}{hint} There are: {', '.join(known)}")
 
 
 def find_class(name: str) -> type:
@@ -110,23 +135,10 @@ def find_class(name: str) -> type:
     if missing:
         what = "is an environment" if issubclass(cls, Env) else f"has no {' and no '.join(missing)}"
         raise ConfigError(
-            f"env.name={name}: {wanted} {what}. Name a world: a class with `splits`, `tasks(split, n)` and "
+            f"env.name={name}: {wanted} {what}. Name a world: a class with `splits`, `tasks(split)` and "
             "`make_env()` (docs/environments.md)."
         )
     return cls
-
-
-def describe_own(env: EnvConfig) -> Description:
-    """Says what is played, for a client and a server to compare: the options, and the source of the world."""
-    from envs.server.description import describe
-
-    options = {
-        key: json.dumps(getattr(env, key), sort_keys=True)
-        for key in ("max_steps", "anchor", "data_seed", "difficulty", "options")
-    }
-    cls = find_class(env.name)
-    digest = hashlib.blake2b(_source(sys.modules[cls.__module__]), digest_size=12).hexdigest()
-    return describe(cls.__name__, options, code=digest)
 
 
 def _load_file(place: str) -> ModuleType:

@@ -15,7 +15,7 @@ from eval.statistics import wilson
 
 
 def play(env_config: EnvConfig, split: str, *, seed: int, among: int | None = None) -> None:
-    """Lets a human play one task in the terminal, drawn from the first `among` of a split (None: all)."""
+    """Lets a human play one task in the terminal, drawn from `among` of a split (None: all)."""
     world = open_world(env_config)
     tasks = world.tasks(split, among)
     task = tasks[random.Random(derive(seed, "play")).randrange(len(tasks))]
@@ -43,7 +43,7 @@ def play(env_config: EnvConfig, split: str, *, seed: int, among: int | None = No
 
 
 def random_agent(env_config: EnvConfig, split: str, n: int, *, seed: int) -> None:
-    """Plays the first `n` tasks with uniformly drawn admissible commands and prints what that achieves.
+    """Plays `n` tasks with uniformly drawn admissible commands and prints what that achieves.
 
     Where words have to be filled in (a search), they are those of the task.
     """

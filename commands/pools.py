@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.own_world import OwnWorld, describe_own
-from commands.tasks import GENERATED, WORLDS, Webshop, World, open_world
+from commands.tasks import kind_of_world, open_world
+from commands.world import World
 from configs.schema import EnvConfig
 from envs.base import Env
 from envs.pool import EnvPool, LocalPool
 from envs.pool_process import ProcessPool
-from envs.webshop.store import MANIFEST
 
 if TYPE_CHECKING:
     from envs.server.description import Description
-    from envs.server.tasks import TaskBook
 
 
 def open_pool(env: EnvConfig, world: World) -> EnvPool:
@@ -64,27 +61,4 @@ def _world(env: str) -> World:
 
 def description(env: EnvConfig) -> Description:
     """Says what is played, so that a client and a server can compare."""
-    from envs.server.description import describe
-
-    if env.name not in WORLDS:
-        return describe_own(env)
-    if env.name == "alfworld":  # games travel whole
-        return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})
-    options = {"max_steps": env.max_steps, "anchor": env.anchor, "data_seed": env.data_seed}
-    if env.data == GENERATED:
-        return describe("webshop", options | env.webshop.model_dump() | {"difficulty": env.difficulty})
-    # The manifest holds checksums of the ids and of the whole search index.
-    manifest = hashlib.blake2b((Path(env.data) / MANIFEST).read_bytes(), digest_size=12)
-    return describe("webshop", options | env.webshop.model_dump(), manifest.hexdigest())
-
-
-def task_book(world: World) -> TaskBook:
-    """Returns the tasks a server of this world can play."""
-    from envs.server.tasks import ListedTasks, UploadedGames
-
-    if isinstance(world, OwnWorld):
-        return ListedTasks(task for split in world.splits for task in world.tasks(split))
-    if isinstance(world, Webshop):
-        # Going through them in their shuffled order takes ten times as long.
-        return ListedTasks(world.shop.goals.in_load_order())
-    return UploadedGames()
+    return kind_of_world(env.name).description(env)

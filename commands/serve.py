@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands.pools import description, process_pool, task_book
+from commands.pools import description, process_pool
 from commands.tasks import WORLDS, open_world
 from configs.load import load
 from configs.schema import EnvConfig
@@ -43,7 +43,7 @@ def run(
     pool = LocalPool(world.make_env) if workers == 0 else process_pool(env, workers)
     serve(
         pool,
-        task_book(world),
+        world.task_book(),
         description(env),
         address=address,
         limits=limits,

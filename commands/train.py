@@ -21,6 +21,7 @@ from agent.steer import steering
 from commands import build
 from commands.build_learner import contract, join, make_learner, starting_policy
 from commands.build_policy import make_policy
+from commands.chosen import check_begun, eval_tasks, train_tasks, write_manifests
 from commands.pools import open_pool
 from commands.tasks import open_world
 from commands.tracking import mirrors
@@ -105,8 +106,11 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     probing = _probing(config, model, reference)
     console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
     world = open_world(config.env)
-    tasks = world.tasks(config.env.split, config.env.train_tasks)
-    held_out = world.tasks(config.eval.split, config.eval.tasks)
+    tasks, trained_on = train_tasks(config, world)
+    held_out, evaluated_on = eval_tasks(config, world)
+    manifests = {"train": trained_on, "eval": evaluated_on}
+    if resumed:
+        check_begun(run_dir, manifests)
 
     checkpoints = Checkpoints(
         run_dir / "checkpoints",
@@ -118,6 +122,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     newest = checkpoints.latest()
     state = checkpoints.restore(newest, learner) if newest else TrainState()
     outputs = _outputs(loaded, run_dir, checkpoints, console, state.update if resumed else None, lead=lead)
+    if lead:
+        write_manifests(run_dir, manifests)
     console.print(
         f"{run_dir} · {pipeline.name.upper()} · {len(tasks)} tasks · {size / 1e6:.1f} M parameters"
         + (f" · {ranks.size} processes" if ranks.size > 1 else "")
@@ -129,7 +135,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             policy,
             learner,
             pipeline,
-            play=_play(config, tasks, pool, prompts, pipeline, learner.engine.channel()),
+            play=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
             plan=Plan(
                 config.train.updates,
                 config.seed,
@@ -143,7 +149,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             state=state,
             services=services,
             probing=probing,
-            evaluate=_evaluator(config, run_dir, held_out, pool, prompts, ranks),
+            evaluate=_evaluator(config, run_dir, held_out.tasks, pool, prompts, ranks),
         )
     except KeyboardInterrupt:
         outputs.progress.say(f"stopped; go on with: python run.py train --resume {run_dir}")

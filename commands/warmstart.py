@@ -13,6 +13,7 @@ from typing import Any
 
 from commands import build
 from commands.build_policy import ready_policy
+from commands.chosen import eval_tasks
 from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
@@ -104,7 +105,7 @@ def run(
         return
     policy = ready_policy(config, model.eval(), prompts)
     world = open_world(config.env)
-    tasks = world.tasks(config.eval.split, config.eval.tasks)
+    tasks = eval_tasks(config, world)[0].tasks
     result = build.evaluation(config, policy, prompts, tasks, world.make_env)
     console.print(result.table(f"held-out tasks of {experiment}, temperature {result.temperature}"))
     folder = out or work / "policy"

@@ -223,7 +223,14 @@ class EvalConfig(Section):
     """Evaluation on a fixed split."""
 
     split: str = Field("valid_seen", description="Split evaluated on.")
-    tasks: int | None = Field(None, ge=1, description="First n tasks of the split (null: all).")
+    tasks: int | None = Field(
+        None, ge=1, description="Tasks of the split, chosen as `env.subset_seed` says (null: all)."
+    )
+    manifest: str | None = Field(
+        None,
+        description="Play exactly the tasks that this file lists, instead of `eval.tasks`: a manifest that "
+        "an evaluation or a run wrote (docs/experiments.md).",
+    )
     every: int = Field(0, ge=0, description="Updates between evaluations (0: only before and after).")
     temperature: float = Field(0.4, ge=0.0, description="Sampling temperature (papers: 0.4; 0 = greedy).")
     max_parallel: int = Field(128, ge=1, description="Trajectories in flight; never changes the result.")

@@ -71,7 +71,16 @@ class EnvConfig(Section):
     train_tasks: int | None = Field(
         None,
         ge=1,
-        description="Tasks of the train split (null: all; generated games: 3553, as many as the official).",
+        description="Tasks of the train split, chosen as `env.subset_seed` says (null: all; generated games: "
+        "3553, as many as the official).",
+    )
+    subset_seed: int = Field(
+        0,
+        ge=0,
+        description="Which tasks `env.train_tasks` and `eval.tasks` choose: so many of a split, in the "
+        "proportions of its families, by a hash of the tasks' ids with this seed (docs/experiments.md). Not "
+        "the run's seed, so that all runs of a sweep play the same tasks. Of generated games the first n are "
+        "played: each is drawn in the official proportions.",
     )
     data_seed: int = Field(
         0, ge=0, description="Seed of generated games, or of a shop, its prices and price limits."

@@ -220,10 +220,10 @@ class StoreroomWorld:
             raise EnvError(f"env.options.places must be between 3 and 20, got {places!r}.")
         self._env, self._places = env, places
 
-    def tasks(self, split: str, n: int | None = None) -> list[Errand]:
-        """Returns the first `n` tasks of a split (None: all)."""
-        number = SPLITS[split] if n is None else min(n, SPLITS[split])
-        return [make_errand(split, i, seed=self._env.data_seed, places=self._places) for i in range(number)]
+    def tasks(self, split: str) -> list[Errand]:
+        """Returns all tasks of a split."""
+        seed, places = self._env.data_seed, self._places
+        return [make_errand(split, i, seed=seed, places=places) for i in range(SPLITS[split])]
 
     def make_env(self) -> Storeroom:
         """Makes an environment."""

@@ -69,12 +69,28 @@ class Game:
 
     @cached_property
     def digest(self) -> bytes:
-        """Hash of all that decides how the game plays."""
-        parts = (self.goal, self.pddl_problem, self.pddl_domain or "", self.grammar or "")
-        return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
+        """Hash of all that decides how the game plays, the same for a game that brings the packaged texts.
+
+        Raises:
+            DataError: it needs the packaged texts, and they are not there.
+        """
+        domain, grammar = self.pddl_domain, self.grammar
+        parts = (
+            self.goal.encode(),
+            self.pddl_problem.encode(),
+            _text_digest(packaged_text("alfred.pddl") if domain is None else domain),
+            _text_digest(packaged_text("alfred.twl2") if grammar is None else grammar),
+        )
+        return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
 
     def __repr__(self) -> str:
         return f"Game(id={self.id!r}, split={self.split!r}, goal={self.goal!r})"
+
+
+@lru_cache(maxsize=64)
+def _text_digest(text: str) -> bytes:
+    """Digest of a text that thousands of games share."""
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 @lru_cache(maxsize=4)

@@ -8,6 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,38 +33,45 @@ _HOW_TO_GET = (
 _TASK_SENTENCE = re.compile(r'"Your task is to: (?P<goal>(?:[^"\\\n]|\\.)*)\."')
 
 
-def load_games(
-    path: str | Path, split: str, *, skip_corrupt: bool = False, limit: int | None = None
-) -> list[Game]:
-    """Loads the games of a split.
+def load_games(path: str | Path, split: str, *, skip_corrupt: bool = False) -> list[Game]:
+    """Loads all games of a split, ordered by id, so that it does not matter how they are stored.
 
     Args:
         path: The official data (its root, `json_2.1.1` or the folder of the split), a folder with
             `<split>.jsonl.xz`, or one `.jsonl`/`.jsonl.xz` file.
         split: Games of another split in the file are left out.
         skip_corrupt: Leave out unreadable games with a warning instead of failing.
-        limit: Stop after this many games.
 
     Raises:
-        DataError: nothing there, no game in it, or an unreadable game (the message names the file).
+        DataError: nothing there, no game in it, or an unreadable game (the message names the file), or two
+            games of one id.
     """
+    games = sorted(_load(path, split, skip_corrupt), key=lambda game: game.id)
+    twice = [game.id for game, other in pairwise(games) if game.id == other.id]
+    if twice:
+        raise DataError(
+            f"{str(path)!r} has {len(twice)} games of split {split!r} more than once, such as {twice[0]!r}: "
+            "leave the copies out."
+        )
+    return games
+
+
+def _load(path: str | Path, split: str, skip_corrupt: bool) -> list[Game]:
     root = Path(path).expanduser()
     if root.is_file():
-        return load_jsonl(root, split, skip_corrupt=skip_corrupt, limit=limit)
+        return load_jsonl(root, split, skip_corrupt=skip_corrupt)
     if not root.is_dir():
         raise DataError(f"No game data at {str(root)!r}: no such file or folder. {_HOW_TO_GET}")
     for name in (f"{split}.jsonl.xz", f"{split}.jsonl"):
         if (root / name).is_file():
-            return load_jsonl(root / name, split, skip_corrupt=skip_corrupt, limit=limit)
+            return load_jsonl(root / name, split, skip_corrupt=skip_corrupt)
     for folder in (root / "json_2.1.1" / split, root / split):
         if folder.is_dir():
-            return load_folder(folder, split, skip_corrupt=skip_corrupt, limit=limit)
-    return load_folder(root, split, skip_corrupt=skip_corrupt, limit=limit)
+            return load_folder(folder, split, skip_corrupt=skip_corrupt)
+    return load_folder(root, split, skip_corrupt=skip_corrupt)
 
 
-def load_folder(
-    path: str | Path, split: str, *, skip_corrupt: bool = False, limit: int | None = None
-) -> list[Game]:
+def load_folder(path: str | Path, split: str, *, skip_corrupt: bool = False) -> list[Game]:
     """Loads `<task>/<trial>/game.tw-pddl` files as `alfworld-download` leaves them.
 
     As the reference does, unsolvable games, folders without a game file and folders named "movable" or
@@ -73,11 +81,11 @@ def load_folder(
     if not root.is_dir():
         raise DataError(f"No game folder at {str(root)!r}. {_HOW_TO_GET}")
     readers = ((folder, lambda f=folder: _read_folder(f, split)) for folder in _game_folders(root))
-    games = _collect(readers, skip_corrupt, limit)
+    games = _collect(readers, skip_corrupt)
     if not games:
         raise DataError(f"0 games of split {split!r} under {str(root)!r}. {_HOW_TO_GET}")
     expected = OFFICIAL_COUNTS.get(split)
-    if limit is None and expected is not None and len(games) != expected:
+    if expected is not None and len(games) != expected:
         warnings.warn(
             f"{str(root)!r} has {len(games)} solvable games; the official {split} split has {expected}. "
             "Figures on it do not compare with published ones.",
@@ -106,9 +114,7 @@ def _read_folder(folder: Path, split: str) -> Game | None:
     return _game(f"{split}/{name}", split, meta["task_type"], None, body, meta.get("pddl_params", {}))
 
 
-def load_jsonl(
-    path: str | Path, split: str | None = None, *, skip_corrupt: bool = False, limit: int | None = None
-) -> list[Game]:
+def load_jsonl(path: str | Path, split: str | None = None, *, skip_corrupt: bool = False) -> list[Game]:
     """Loads a compact set, one JSON game a line (`.jsonl`, or `.jsonl.xz`).
 
     Keys of a line: `split`, `task_type`, `goal`, `pddl_params`, `id` (or `task` and `trial`), and either
@@ -118,7 +124,6 @@ def load_jsonl(
         path: The file.
         split: Keep the games of this split; None keeps all.
         skip_corrupt: Leave out unreadable lines with a warning instead of failing.
-        limit: Stop after this many games.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -126,7 +131,7 @@ def load_jsonl(
     readers = (
         (f"{file}, line {n}", lambda row=row: _read_row(row, split)) for n, row in _lines(file, skip_corrupt)
     )
-    games = _collect(readers, skip_corrupt, limit)
+    games = _collect(readers, skip_corrupt)
     if not games:
         raise DataError(f"0 games{f' of split {split!r}' if split else ''} in {str(file)!r}. {_HOW_TO_GET}")
     return games
@@ -188,13 +193,9 @@ def _game(name: str, split: str, family: str, goal: str | None, body: Mapping, p
     return Game(name, family, split, goal, body["pddl_problem"], domain, _shared(grammar), params)
 
 
-def _collect(
-    readers: Iterable[tuple[object, Callable[[], Game | None]]], skip_corrupt: bool, limit: int | None
-) -> list[Game]:
+def _collect(readers: Iterable[tuple[object, Callable[[], Game | None]]], skip_corrupt: bool) -> list[Game]:
     games: list[Game] = []
     for place, read in readers:
-        if limit is not None and len(games) >= limit:
-            break
         try:
             game = read()
         except (ValueError, KeyError, TypeError, AttributeError) as error:

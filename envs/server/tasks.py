@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 from typing import Protocol
 
 from envs.alfworld.game import Game
-from envs.base import EnvError, Task
+from envs.base import EnvError, Task, task_digest
 from envs.server.wire import GameContent
 
 GAMES_KEPT = 8192
 """Uploaded games a server keeps, the last used ones; 4 kB each, more where they bring a domain."""
-
-
-def task_digest(task: Task) -> str:
-    """Returns a digest of all of a task that decides how it plays."""
-    told = (task.id, task.digest.hex()) if isinstance(task, Game) else repr(task)
-    return hashlib.blake2b(repr(told).encode(), digest_size=12).hexdigest()
 
 
 def content(task: Task) -> GameContent | None:

@@ -32,7 +32,7 @@ from envs.webshop.goals import KINDS, NO_LIMIT, Kind, Products, reckoned_price
 from envs.webshop.product import Product, ShopError
 from envs.webshop.store import MANIFEST
 
-VERSION = 1
+VERSION = 2
 """To be raised when equal seeds begin to decide something else."""
 
 MOST_GOALS = 2**31 - 1
@@ -74,6 +74,8 @@ class Draws:
         order: Goals by number in the order the split rules count by, int32 [G].
         range_asins: Ids of products with a price range, ascending bytes [R].
         range_prices: Their drawn prices in dollars, float64 [R].
+        families: Place of each instruction's family in `family_names`, int32 [I].
+        family_names: Root categories of their products, each once, ascending bytes.
     """
 
     products: np.ndarray
@@ -83,6 +85,8 @@ class Draws:
     order: np.ndarray
     range_asins: np.ndarray
     range_prices: np.ndarray
+    families: np.ndarray
+    family_names: np.ndarray
 
 
 def make_draws(catalogue: Products, kind: Kind, seed: int, order: int) -> Draws:
@@ -101,6 +105,7 @@ def make_draws(catalogue: Products, kind: Kind, seed: int, order: int) -> Draws:
     rng = random.Random(seed)
     drawn: dict[str, float] = {}
     products, entries, counts, prices = array("i"), array("i"), array("q"), array("d")
+    categories: list[str] = []
     goals = 0
     instructions = _synthetic if kind == "synthetic" else _human
     for place, product in enumerate(catalogue.products()):
@@ -117,6 +122,7 @@ def make_draws(catalogue: Products, kind: Kind, seed: int, order: int) -> Draws:
             entries.append(entry)
             counts.append(count)
             prices.append(reckoned_price(product, drawn))
+            categories.append(product.category)
     if not goals:
         raise ShopError(
             f"0 {kind} goals in {len(catalogue)} products: none has {kind} instructions. "
@@ -126,6 +132,8 @@ def make_draws(catalogue: Products, kind: Kind, seed: int, order: int) -> Draws:
     shuffled = array("i", range(goals))
     random.Random(order).shuffle(shuffled)
     ranges = sorted((asin.encode(), price) for asin, price in drawn.items())
+    names = sorted({category.encode() for category in categories})
+    places = {name.decode(): place for place, name in enumerate(names)}
     return Draws(
         products=np.array(products),
         entries=np.array(entries),
@@ -134,6 +142,8 @@ def make_draws(catalogue: Products, kind: Kind, seed: int, order: int) -> Draws:
         order=np.array(shuffled),
         range_asins=np.array([asin for asin, _ in ranges], dtype=np.bytes_),
         range_prices=np.array([price for _, price in ranges], dtype=np.float64),
+        families=np.array([places[category] for category in categories], dtype=np.int32),
+        family_names=np.array(names, dtype=np.bytes_),
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from envs.subset import Roster
 from envs.webshop.draws import Draws
-from envs.webshop.goals import SPLITS, Goal, Kind, Products, make_goal
+from envs.webshop.goals import SPLITS, Goal, Kind, Products, goal_id, make_goal
 
 
 class Goals(Sequence[Goal]):
@@ -44,8 +45,7 @@ class Goals(Sequence[Goal]):
             return self._chosen(at)
         number, split = int(self._numbers[at]), SPLITS[self.splits[at]]
         draws = self._draws
-        # Right of equal starts: instructions that make no goal come before the one that does.
-        owner = draws.starts.searchsorted(number, "right") - 1
+        owner = self._owners(number)
         product = self._catalogue[self._catalogue.asins[draws.products[owner]]]
         n = int(draws.entries[owner] + number - draws.starts[owner])
         return make_goal(product, self._kind, n, float(draws.limits[owner]), split)
@@ -67,6 +67,15 @@ class Goals(Sequence[Goal]):
         """Returns the same goals with other splits."""
         return Goals(self._catalogue, self._kind, self._draws, self._numbers, splits)
 
+    def roster(self) -> Roster:
+        """Returns what they are called, found without making any of them."""
+        return Roster(len(self), self._names, self._chosen)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Families that goals of the shop have, in whichever split."""
+        return tuple(name.decode() for name in self._draws.family_names.tolist())
+
     def product_places(self) -> np.ndarray:
         """Returns the place in load order of each goal's product, int32 [n]."""
         return np.repeat(self._draws.products, np.diff(self._draws.starts))[self._numbers]
@@ -75,5 +84,21 @@ class Goals(Sequence[Goal]):
         """Returns the id of the product at a place in load order."""
         return self._catalogue.asins[place]
 
-    def _chosen(self, which: slice | np.ndarray) -> Goals:
+    def _names(self) -> tuple[list[str], list[str]]:
+        draws, asins = self._draws, self._catalogue.asins
+        owners = self._owners(self._numbers)
+        within = draws.entries[owners] + self._numbers - draws.starts[owners]
+        products = zip(draws.products[owners].tolist(), within.tolist(), strict=True)
+        ids = [goal_id(self._kind, asins[place], n) for place, n in products]
+        names = self.families
+        return ids, [names[place] for place in draws.families[owners].tolist()]
+
+    def _owners(self, numbers: Any) -> Any:
+        """Which instruction makes the goal of a number."""
+        # Right of equal starts: instructions that make no goal come before the one that does.
+        return self._draws.starts.searchsorted(numbers, "right") - 1
+
+    def _chosen(self, which: Sequence[int] | slice | np.ndarray) -> Goals:
+        if isinstance(which, list):
+            which = np.array(which, dtype=np.int64)  # an empty list would be one of floats
         return Goals(self._catalogue, self._kind, self._draws, self._numbers[which], self.splits[which])

@@ -89,6 +89,11 @@ def reckoned_price(product: Product, drawn: Mapping[str, float]) -> float:
     return product.prices[0] if product.prices else UNKNOWN_PRICE
 
 
+def goal_id(kind: Kind, asin: str, n: int) -> str:
+    """What a product's n-th goal is called."""
+    return f"{kind}/{asin}/{n}"
+
+
 def make_goal(product: Product, kind: Kind, n: int, limit: float, split: str) -> Goal:
     """Makes a product's n-th goal.
 
@@ -110,7 +115,7 @@ def make_goal(product: Product, kind: Kind, n: int, limit: float, split: str) ->
         sentence, attributes, options = written.text.strip("."), written.attributes, written.options
     price = "" if limit == NO_LIMIT else f", and price lower than {limit:.2f} dollars"
     return Goal(
-        id=f"{kind}/{product.asin}/{n}",
+        id=goal_id(kind, product.asin, n),
         split=split,
         asin=product.asin,
         instruction=sentence + price,

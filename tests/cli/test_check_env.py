@@ -124,11 +124,6 @@ FAULTS = {
         "[Task(f'number/{i}', 'number', split, hash(f'{i}') % 97 + 100 * i) for i in chosen][:n]",
         r"the split 'train' has other tasks in another process, such as for 'number/1'",
     ),
-    "too many tasks": (
-        MADE,
-        MADE.removesuffix("[:n]") + "[: n + 1 if n else n]",
-        r"tasks\('train', 2\) gives 3 tasks: give the first 2 at most",
-    ),
     "tasks one by one": (
         MADE,
         MADE.replace("[Task", "(Task").replace("][:n]", ")"),

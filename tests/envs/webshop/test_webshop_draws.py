@@ -40,7 +40,7 @@ ODD = [
         "A3", "Talked of", human=tuple(HumanInstruction(f"{n}..", ("y",) * (n % 3), ()) for n in range(7))
     ),
 ]
-KEPT = "goals-1-synthetic-0-233"
+KEPT = "goals-2-synthetic-0-233"
 
 
 def all_at_once(products, kind, seed, order):
@@ -129,6 +129,25 @@ def test_goals_are_a_sequence():
         assert list(SHOP.of_split(split)[:3]) == [goal for goal in GOALS if goal.split == split][:3]
 
 
+@pytest.mark.parametrize("products", [GENERATED, list(PRODUCTS), ODD], ids=["generated", "small", "odd"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_goals_are_called_is_known_before_they_are_made(products, kind):
+    class Unread(Catalogue):
+        def __getitem__(self, asin):
+            raise AssertionError("a product was looked at to name its goals")
+
+    shop = open_shop(small_catalogue(products), kind=kind, seed=5, order=8)
+    expected = [(goal.id, goal.family) for goal in shop.goals]
+    shop.goals._catalogue.__class__ = Unread
+    roster = shop.goals.roster()
+    assert roster.size == len(expected)
+    assert list(zip(*roster.names(), strict=True)) == expected
+    assert set(shop.goals.families) == {family for _, family in expected}
+    some = sorted({len(expected) - 1, 0}, reverse=True)
+    assert list(zip(*roster.take(some).roster().names(), strict=True)) == [expected[at] for at in some]
+    assert len(roster.take([])) == 0
+
+
 def test_too_many_combinations_are_named_at_once():
     options = {f"option {i}": tuple(map(str, range(50))) for i in range(20)}
     endless = product("B1", "Mug", options=options, instruction="x", instruction_attributes=("y",))
@@ -185,7 +204,7 @@ def test_other_seeds_and_kinds_are_kept_apart(copy):
         held = open_shop(HELD, **options)
         assert (shop.goals, shop.drawn) == (held.goals, held.drawn)
     assert kept(copy) == sorted(
-        [KEPT, "goals-1-human-0-233", "goals-1-synthetic-1-233", "goals-1-synthetic-0-1"]
+        [KEPT, "goals-2-human-0-233", "goals-2-synthetic-1-233", "goals-2-synthetic-0-1"]
     )
 
 

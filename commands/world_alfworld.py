@@ -1,0 +1,60 @@
+"""ALFWorld as a world: games that are generated, or from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from commands.world import GENERATED, World, check_split
+from configs.schema import EnvConfig
+from envs.alfworld import FAMILIES, OFFICIAL_COUNTS, AlfworldEnv, load_games
+from envs.alfworld.generate import generate_games
+from envs.subset import Roster
+
+if TYPE_CHECKING:
+    from envs.server.description import Description
+    from envs.server.tasks import UploadedGames
+
+
+class Alfworld(World):
+    """ALFWorld games: generated, or from files."""
+
+    def roster(self, split: str, n: int | None = None) -> Roster:
+        """See `World.roster`; there are as many generated games as are wanted, by default as official ones.
+
+        Each is drawn in the official proportions of the families, so the first n are a fair sample already,
+        and more start with the same ones.
+        """
+        env = self._env
+        if env.data != GENERATED:
+            return Roster.of(load_games(env.data, split, skip_corrupt=env.skip_corrupt))
+        check_split(split, tuple(OFFICIAL_COUNTS), "generated games")
+        wanted = n or OFFICIAL_COUNTS[split]
+        return Roster.of(generate_games(split, wanted, seed=env.data_seed, difficulty=env.difficulty))
+
+    def families(self, roster: Roster) -> tuple[str, ...]:
+        """See `World.families`."""
+        return FAMILIES
+
+    def source(self) -> Mapping[str, Any]:
+        """See `World.source`."""
+        env = self._env
+        made = {"data_seed": env.data_seed, "difficulty": env.difficulty} if env.data == GENERATED else {}
+        return {"data": env.data} | made
+
+    def make_env(self) -> AlfworldEnv:
+        """See `World.make_env`."""
+        return AlfworldEnv(max_steps=self._env.max_steps, anchor=self._env.anchor)
+
+    def task_book(self) -> UploadedGames:
+        """See `World.task_book`: a server is sent the games."""
+        from envs.server.tasks import UploadedGames
+
+        return UploadedGames()
+
+    @classmethod
+    def description(cls, env: EnvConfig) -> Description:
+        """See `World.description`; games travel whole, so where they come from does not matter."""
+        from envs.server.description import describe
+
+        return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})
