@@ -10,7 +10,7 @@ from rich.table import Table
 
 from commands import build
 from configs.text import ConfigError
-from eval.compare import Comparison
+from eval.compare import MCNEMAR, Comparison
 from eval.experiments.ablation import p_value
 from eval.experiments.stats import cohen_h
 from eval.format import NONE, duration, number, option, signed
@@ -104,12 +104,18 @@ def _options(a: RunFolder, b: RunFolder, console: Console) -> None:
 
 def _paired(found: Comparison) -> str:
     """The difference on the same tasks in a sentence."""
-    shares = ((found.both + found.lost) / found.n, (found.both + found.gained) / found.n)
     return (
         f"B − A {signed(found.difference, 3)} [{signed(found.lo, 3)}, {signed(found.hi, 3)}] on the same "
-        f"{found.n} tasks · McNemar's exact p {p_value(found.p)} · Cohen's h {signed(cohen_h(*shares))} · "
-        f"only A solves {found.lost}, only B {found.gained}, both {found.both}, none {found.neither}"
+        f"{found.n} tasks · {found.test} p {p_value(found.p)} · Cohen's h "
+        f"{signed(cohen_h(found.before, found.after))} · {_changes(found)}"
     )
+
+
+def _changes(found: Comparison) -> str:
+    """On how many tasks the two differ."""
+    if found.test != MCNEMAR:
+        return f"A solves {found.lost} tasks more often, B {found.gained}, none {found.neither}"
+    return f"only A solves {found.lost}, only B {found.gained}, both {found.both}, none {found.neither}"
 
 
 def _families(a: EvalResult, b: EvalResult, console: Console) -> None:

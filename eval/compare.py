@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
-from eval.result import EvalError, EvalResult, wilson
+from eval.result import CONFIDENCE, EvalError, EvalResult, wilson
+
+MCNEMAR, STUDENT = "McNemar's exact", "paired t over tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +19,18 @@ class Comparison:
 
     Attributes:
         n: Tasks.
-        both: Solved before and after.
-        lost: Solved before only.
-        gained: Solved after only.
+        both: Solved before and after; of several attempts, equally many of them and at least one.
+        lost: Solved before only; of several attempts, by more of them before.
+        gained: Solved after only; of several attempts, by more of them after.
         neither: Solved by none.
         difference: Success after − success before.
-        lo: Lower end of the 95 % interval of `difference` (Newcombe 1998, method 10).
+        lo: Lower end of the 95 % interval of `difference` (Newcombe 1998, method 10; of several attempts,
+            Student's over tasks).
         hi: Upper end.
-        p: Two-sided p-value of McNemar's exact test.
+        p: Two-sided p-value of `test`.
+        before: Success before.
+        after: Success after.
+        test: Name of the test of no difference.
     """
 
     n: int
@@ -37,6 +42,9 @@ class Comparison:
     lo: float
     hi: float
     p: float
+    before: float
+    after: float
+    test: str = MCNEMAR
 
 
 def compare(before: EvalResult, after: EvalResult) -> Comparison:
@@ -45,7 +53,8 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
     McNemar's exact test: given the tasks whose result changed, the number gained is Binomial(½)
     if the policies are equally good. The interval of the difference is Newcombe's hybrid of the
     two Wilson intervals with the correlation of the pairs (Statistics in Medicine 17, 2635–2650,
-    method 10); it needs no resampling, hence no seed.
+    method 10); it needs no resampling, hence no seed. Where tasks were attempted several times, a task's
+    share of successes is compared instead, with Student's interval and test of the mean difference.
 
     Raises:
         EvalError: the two did not play the same tasks.
@@ -67,10 +76,9 @@ def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
     return _comparison([result for before, after in pairs for result in _matched(before, after)])
 
 
-def _matched(before: EvalResult, after: EvalResult) -> list[tuple[bool, bool]]:
-    """Success of each task, before and after."""
-    first = {task.task_id: task.success for task in before.tasks}
-    second = {task.task_id: task.success for task in after.tasks}
+def _matched(before: EvalResult, after: EvalResult) -> list[tuple[float, float]]:
+    """Success of each task, before and after: the share of its attempts."""
+    first, second = before.per_task(), after.per_task()
     if first.keys() != second.keys():
         odd = sorted(first.keys() ^ second.keys())
         raise EvalError(
@@ -80,23 +88,32 @@ def _matched(before: EvalResult, after: EvalResult) -> list[tuple[bool, bool]]:
     return [(first[i], second[i]) for i in first]
 
 
-def _comparison(results: Sequence[tuple[bool, bool]]) -> Comparison:
-    counts = Counter(results)
-    both, neither = counts[True, True], counts[False, False]
-    lost, gained = counts[True, False], counts[False, True]
+def _comparison(results: Sequence[tuple[float, float]]) -> Comparison:
+    n = len(results)
+    lost, gained = sum(a > b for a, b in results), sum(b > a for a, b in results)
+    neither = sum(a == b == 0 for a, b in results)
+    both = n - lost - gained - neither
+    counts = {"n": n, "both": both, "lost": lost, "gained": gained, "neither": neither}
+    rates = {"before": sum(a for a, _ in results) / n, "after": sum(b for _, b in results) / n}
+    if any(0 < share < 1 for pair in results for share in pair):
+        change = [b - a for a, b in results]
+        lo, hi, p = _student(change)
+        return Comparison(**counts, **rates, difference=sum(change) / n, lo=lo, hi=hi, p=p, test=STUDENT)
     changed = lost + gained
     lo, hi = _newcombe(both, gained, lost, neither)
-    return Comparison(
-        n=len(results),
-        both=both,
-        lost=lost,
-        gained=gained,
-        neither=neither,
-        difference=(gained - lost) / len(results),
-        lo=lo,
-        hi=hi,
-        p=float(binomtest(gained, changed).pvalue) if changed else 1.0,
-    )
+    p = float(binomtest(gained, changed).pvalue) if changed else 1.0
+    return Comparison(**counts, **rates, difference=(gained - lost) / n, lo=lo, hi=hi, p=p)
+
+
+def _student(change: Sequence[float]) -> tuple[float, float, float]:
+    """Interval of the mean of the tasks' changes, within [−1, 1], and p-value of its being 0."""
+    if len(change) == 1:
+        return -1.0, 1.0, 1.0
+    if len(set(change)) == 1:  # no spread, for which the t statistic is not defined
+        return change[0], change[0], float(change[0] == 0)
+    found = ttest_1samp(change, 0.0)
+    interval = found.confidence_interval(CONFIDENCE)
+    return max(-1.0, float(interval.low)), min(1.0, float(interval.high)), float(found.pvalue)
 
 
 def disjoint(a: EvalResult, b: EvalResult) -> bool:

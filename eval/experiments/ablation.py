@@ -19,7 +19,7 @@ from eval.experiments.stats import cohen_h, holm, over_seeds, paired
 from eval.experiments.sweep import figure, interval
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE, signed
-from eval.result import EvalResult, load_evals, wilson
+from eval.result import EvalResult, load_evals, share_interval
 
 _NOTES = (
     "Over seeds: Student's 95 % intervals, paired t-test, d_z = mean / sd of the difference: what another "
@@ -200,7 +200,7 @@ class Ablated:
         for results in self.evals.get(variant, {}).values():
             for name, tally in results[-1].per_family.items():
                 successes, tasks = counts.get(name, (0, 0))
-                counts[name] = (successes + tally.successes, tasks + tally.n)
+                counts[name] = (successes + tally.successes, tasks + tally.n * tally.samples)
         return counts
 
     def _row(self, variant: str, reported: str | None) -> Row:
@@ -211,9 +211,9 @@ class Ablated:
             return row
         estimate = over_seeds(list(values.values()))
         best = over_seeds([max(result.success for result in results) for results in found.values()])
-        won = sum(results[-1].successes for results in found.values())
-        tasks = sum(results[-1].n for results in found.values())
-        row["tasks_lo"], row["tasks_hi"] = wilson(won, tasks)
+        last = [results[-1] for results in found.values()]
+        shares = [share for result in last for share in result.per_task().values()]
+        row["tasks_lo"], row["tasks_hi"] = share_interval(shares, last[0].samples)
         row |= {
             "mean": estimate.mean,
             "sd": estimate.sd,
@@ -232,7 +232,6 @@ class Ablated:
         seeds = sorted(reference.keys() & own.keys())
         before, after = self.evals[self.spec.reference], self.evals[variant]
         tasks = compare_all([(before[seed][-1], after[seed][-1]) for seed in seeds])
-        shares = [(tasks.both + tasks.lost) / tasks.n, (tasks.both + tasks.gained) / tasks.n]
         return {
             "difference": over.difference.mean,
             "difference_lo": over.difference.lo,
@@ -243,7 +242,7 @@ class Ablated:
             "pooled_lo": tasks.lo,
             "pooled_hi": tasks.hi,
             "p_tasks": tasks.p,
-            "h": cohen_h(*shares),
+            "h": cohen_h(tasks.before, tasks.after),
         }
 
 
