@@ -86,7 +86,8 @@ def train(
 
 @app.command(
     "eval",
-    epilog="Examples: [bold]run.py eval alfworld_cpu[/] · [bold]run.py eval --run runs/ID eval.tasks=100[/] · "
+    epilog="Examples: [bold]run.py eval alfworld_cpu[/] · "
+    "[bold]run.py eval --run runs/ID eval.tasks=100[/] · "
     "[bold]run.py eval --run runs/ID --best eval.split=valid_unseen eval.samples=4[/]",
 )
 def evaluate(

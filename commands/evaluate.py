@@ -22,7 +22,7 @@ def run(
     *,
     best: bool = False,
 ) -> None:
-    """Evaluates an experiment's starting policy, or the newest checkpoint of a run, or with `best` its best."""
+    """Evaluates an experiment's starting policy, or the newest checkpoint of a run, or the best one."""
     if (experiment is None) == (run_dir is None):
         raise ConfigError(
             "evaluate either an experiment (`run.py eval alfworld_cpu`) or a run (`--run runs/ID`)"
@@ -38,11 +38,8 @@ def run(
     model, tokenizer = build.model_and_tokenizer(config, checkpoint and checkpoint.path)
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
-    name, attempts = (
-        str(checkpoint.path if checkpoint else config.model.path),
-        len(tasks) * config.eval.samples,
-    )
-    noun = "tasks" if config.eval.samples == 1 else "attempts"
+    name = str(checkpoint.path if checkpoint else config.model.path)
+    attempts, noun = len(tasks) * config.eval.samples, "tasks" if config.eval.samples == 1 else "attempts"
     if checkpoint is not None:
         console.print(str(checkpoint), markup=False)
     with (
@@ -65,9 +62,8 @@ def run(
         console.print(checkpoints.splits(run_dir, checkpoint, config.eval.split), markup=False)
     score = f", score {score_text(result)}" if result.graded else ""
     played = played_text(result, NOUNS.get(config.env.name, "tasks"))
-    print(
-        f"held-out success {success_text(result)}{score}{passes_text(result)} on {played} of {config.eval.split}"
-    )
+    figures = f"{success_text(result)}{score}{passes_text(result)}"
+    print(f"held-out success {figures} on {played} of {config.eval.split}")
 
 
 def report(run_dirs: Sequence[Path], out: Path | None) -> None:

@@ -43,8 +43,8 @@ class Best:
         chosen: Its evaluation.
         last_update: Update of the last evaluation.
         last: That evaluation.
-        flattery: By how much `choice.value` is expected to exceed the metric of this checkpoint on other tasks
-            of the same kind, see `flattery`; None if it cannot be estimated.
+        flattery: By how much `choice.value` is expected to exceed what this checkpoint achieves on other
+            tasks of the same kind, see `flattery`; None if it cannot be estimated.
     """
 
     choice: Choice
@@ -98,24 +98,24 @@ def best_of(run: RunFolder) -> Best | None:
 def flattery(values: np.ndarray, seed: int) -> float | None:
     """Returns by how much the best of several evaluations is expected to exceed its policy's true value.
 
-    A bootstrap over tasks. Of n tasks n are drawn with replacement; the evaluation that is best on those drawn
-    is looked up on those not drawn, which had no say in the choice. The mean over all draws estimates what a
-    choice made this way is worth on other tasks; returned is what the best has on all tasks, less this:
+    A bootstrap over tasks. Of n tasks n are drawn with replacement; the evaluation that is best on those
+    drawn is looked up on those not drawn, which had no say in the choice. The mean over all draws estimates
+    what a choice made this way is worth on other tasks. Returned is what the best has on all, less that:
 
         max_m mean_i x[m, i] − E_draw[ mean_{i not drawn} x[m*, i] ],  m* = argmax_m mean_{i drawn} x[m, i]
 
     Of equally good policies, where the best is nothing but the luckiest, this is without bias: the expected
-    maximum less the mean. Where policies differ, a choice from a resample, which holds 63 % of the tasks, finds
-    the better one more rarely than a choice from all of them, so the estimate errs on the side of too much.
-    (The difference between drawn and not drawn tasks within a draw would be √2 times too large: a draw that is
-    lucky in what it holds is unlucky in what it leaves.)
+    maximum less the mean. Where policies differ, a choice from a resample, which holds 63 % of the tasks,
+    finds the better one more rarely than a choice from all of them, so the estimate errs on the side of too
+    much. (The difference between drawn and not drawn tasks within a draw would be √2 times too large: a draw
+    that is lucky in what it holds is unlucky in what it leaves.)
 
     Args:
         values: [m evaluations, n tasks], in the order in which the earlier of two equal ones is chosen.
         seed: Of the draws.
 
     Returns:
-        The difference, in units of `values`; None with fewer than two tasks. It can come out slightly below 0.
+        The difference, in units of `values`; it can come out slightly below 0. None with a single task.
     """
     m, n = values.shape
     if n < 2:

@@ -32,11 +32,14 @@ def result_line(run: RunFolder, report_path: Path | str) -> str:
     if after.samples > 1:
         figures += f"{passes_text(before)} →{passes_text(after)}"
     best = best_of(run)
-    chosen = "" if best is None else f"{best_text(best)} · "
-    return (
-        f"{figures} on {played_text(after, NOUNS.get(run.get('env.name'), 'tasks'))} · {run.method.upper()} · "
-        f"{run.updates} updates · {chosen}report {report_path}"
-    )
+    parts = [
+        f"{figures} on {played_text(after, NOUNS.get(run.get('env.name'), 'tasks'))}",
+        run.method.upper(),
+        f"{run.updates} updates",
+        *([best_text(best)] if best else []),
+        f"report {report_path}",
+    ]
+    return " · ".join(parts)
 
 
 def best_text(best: Best) -> str:
@@ -76,11 +79,11 @@ def score_text(result: EvalResult) -> str:
 def write_summary(run_dir: Path) -> Path:
     """Writes `run_dir/summary.json` from the run's own files and returns its path.
 
-    Keys: name, env, method, seed, updates, n, samples (attempts at each task), before, after (each success, lo,
-    hi, score, score_lo, score_hi, passes and per_family; null if that evaluation does not exist), graded
+    Keys: name, env, method, seed, updates, n, samples (attempts at each task), before, after (each success,
+    lo, hi, score, score_lo, score_hi, passes and per_family; null if that evaluation does not exist), graded
     (whether scores say more than success), difference, lo, hi, p (of success, paired; null without both),
-    disjoint, best (the best checkpoint: metric, value, update, since, among, flattery, last_update,
-    last_success, success, lo, hi; null if none is kept), seconds (wall-clock of the run), tokens (sampled while
+    disjoint, best (the best checkpoint: metric, value, update, since, among, flattery, success, lo, hi,
+    last_update, last_success; null if none is kept), seconds (wall-clock of the run), tokens (sampled while
     training).
     """
     run = RunFolder.read(run_dir)
