@@ -13,7 +13,7 @@ from eval.result import EvalError, EvalResult
 from eval.runfolder import RunFolder
 
 _FILE = "best.json"  # as rl.checkpoint writes it, into every checkpoint
-_DRAWS = 2000
+_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ def result_line(run: RunFolder, report_path: Path | str) -> str:
     figures = f"held-out success {success_text(before)} → {success_text(after)}"
     if before.graded or after.graded:
         figures += f", score {score_text(before)} → {score_text(after)}"
-    if after.samples > 1:
-        figures += f"{passes_text(before)} →{passes_text(after)}"
+    figures += passes_text(before, after)
     best = best_of(run)
     parts = [
         f"{figures} on {played_text(after, NOUNS.get(run.get('env.name'), 'tasks'))}",
@@ -54,15 +53,17 @@ def played_text(result: EvalResult, noun: str) -> str:
     return f"{result.n} {noun}" + (f" × {result.samples} attempts" if result.samples > 1 else "")
 
 
-def passes_text(result: EvalResult) -> str:
-    """Returns pass@k and pass^k of all attempts, each after a comma; nothing where there is one attempt."""
-    if not result.overall.passes:
+def passes_text(*results: EvalResult) -> str:
+    """Returns pass@k and pass^k of all attempts, each after a comma; nothing where there is one attempt.
+
+    Several results, attempted equally often, are joined by arrows.
+    """
+    last = [result.overall.passes[-1] for result in results if result.overall.passes]
+    if not last:
         return ""
-    last = result.overall.passes[-1]
-    return (
-        f", pass@{last.j} {last.at:.2f} [{last.at_lo:.2f},{last.at_hi:.2f}]"
-        f", pass^{last.j} {last.hat:.2f} [{last.hat_lo:.2f},{last.hat_hi:.2f}]"
-    )
+    at = " → ".join(f"{rate.at:.2f} [{rate.at_lo:.2f},{rate.at_hi:.2f}]" for rate in last)
+    hat = " → ".join(f"{rate.hat:.2f} [{rate.hat_lo:.2f},{rate.hat_hi:.2f}]" for rate in last)
+    return f", pass@{last[-1].j} {at}, pass^{last[-1].j} {hat}"
 
 
 def success_text(result: EvalResult) -> str:

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -41,9 +41,9 @@ def result(
 def attempted(counts: Sequence[tuple[int, int]], families: int = 1) -> EvalResult:
     """An evaluation of tasks with (successes, attempts), the successes first, families dealt in turn."""
     tasks = [
-        TaskResult(f"task-{i:04d}", f"family-{i % families}", a < c, float(a < c), a >= c, 10, 10, 9, 9, 70, a)
+        TaskResult(f"task-{i:04d}", f"family-{i % families}", won, float(won), not won, 10, 10, 9, 9, 70, a)
         for i, (c, n) in enumerate(counts)
-        for a in range(n)
+        for a, won in enumerate([True] * c + [False] * (n - c))
     ]
     return EvalResult(tuple(tasks), seed=0, temperature=0.4, policy_version=0, seconds=2.0)
 
@@ -102,6 +102,10 @@ class RunWriter:
         save_eval(self.path, update, evaluation)
         if update == 0:
             self._tracker.log(0, evaluation.metrics())
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Logs metrics by themselves."""
+        self._tracker.log(update, metrics)
 
     def update(self, number: int, groups: Sequence[Group]) -> None:
         """Credits `groups`, stores them and logs the metrics of an update."""

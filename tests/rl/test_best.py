@@ -153,7 +153,7 @@ def test_a_resume_goes_on_from_the_newest_not_from_the_best(whole, tmp_path):
 
 
 def test_a_run_that_kept_none_chooses_from_its_resume_on(tmp_path):
-    """Its best evaluation was after 1 update, but that checkpoint is gone; later ones are what can be kept."""
+    """Its best evaluation was after 1 update, but that checkpoint is gone; later ones can be kept."""
     run(tmp_path, updates=3, keep_best=None)
     assert kept(tmp_path) == ["0002", "0003"]
     _, state = run(tmp_path, resume=True)
@@ -181,7 +181,8 @@ def test_another_metric_on_resume_chooses_anew(tmp_path):
 
 
 def test_a_metric_that_no_evaluation_gives_is_an_error_before_anything_is_trained(tmp_path):
-    with pytest.raises(CheckpointError, match="keep_best=eval/pass_at/4.*There are: eval/score, eval/success$"):
+    there = "keep_best=eval/pass_at/4.*There are: eval/score, eval/success$"
+    with pytest.raises(CheckpointError, match=there):
         run(tmp_path, keep_best="eval/pass_at/4")
     assert not (tmp_path / "checkpoints").exists()
 
