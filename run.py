@@ -86,7 +86,9 @@ def train(
 
 @app.command(
     "eval",
-    epilog="Examples: [bold]run.py eval alfworld_cpu[/] · [bold]run.py eval --run runs/ID eval.tasks=100[/]",
+    epilog="Examples: [bold]run.py eval alfworld_cpu[/] · "
+    "[bold]run.py eval --run runs/ID eval.tasks=100[/] · "
+    "[bold]run.py eval --run runs/ID --best eval.split=valid_unseen eval.samples=4[/]",
 )
 def evaluate(
     experiment: MaybeExperiment = None,
@@ -94,6 +96,9 @@ def evaluate(
     run: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Evaluate this run's newest checkpoint.")
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="… its best one instead (checkpoint.keep_best).")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Also write the result, task by task, and how it came about, as JSON."),
@@ -102,7 +107,7 @@ def evaluate(
     """Evaluate a policy on a whole split: success per family, with intervals."""
     from commands.evaluate import run as work
 
-    work(*_arguments(experiment, overrides), run, out)
+    work(*_arguments(experiment, overrides), run, out, best=best)
 
 
 @app.command(

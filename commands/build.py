@@ -212,6 +212,7 @@ def evaluation(
         sampling=Sampling(config.eval.temperature),
         seed=config.seed,
         max_parallel=config.eval.max_parallel,
+        samples=config.eval.samples,
         options=rollout_options(config),
         on_progress=on_progress,
         ranks=ranks,

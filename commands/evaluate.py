@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands import build
+from commands import build, checkpoints
 from commands.build_policy import ready_policy
 from commands.chosen import FOLDER, eval_tasks
 from commands.pools import open_pool
@@ -15,23 +15,32 @@ from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
 from eval.manifest import Manifest
-from eval.summary import NOUNS, score_text, success_text
+from eval.summary import NOUNS, passes_text, played_text, score_text, success_text
 
 
-def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, out: Path | None) -> None:
-    """Evaluates an experiment's starting policy, or the newest checkpoint of a run."""
+def run(
+    experiment: str | None,
+    overrides: Sequence[str],
+    run_dir: Path | None,
+    out: Path | None,
+    *,
+    best: bool = False,
+) -> None:
+    """Evaluates an experiment's starting policy, or the newest checkpoint of a run, or the best one."""
     if (experiment is None) == (run_dir is None):
         raise ConfigError(
             "evaluate either an experiment (`run.py eval alfworld_cpu`) or a run (`--run runs/ID`)"
         )
+    if best and run_dir is None:
+        raise ConfigError("--best is a checkpoint of a run: say which, with --run runs/ID")
     loaded = load(experiment, overrides) if run_dir is None else load_run(run_dir, overrides)
     config = loaded.config
-    checkpoint = None if run_dir is None else _newest(run_dir)
+    checkpoint = None if run_dir is None else (checkpoints.best if best else checkpoints.newest)(run_dir)
     build.use_threads(config.threads)
     world = open_world(config.env)
     chosen, manifest = eval_tasks(config, world)
     tasks = chosen.tasks
-    model, tokenizer = build.model_and_tokenizer(config, checkpoint)
+    model, tokenizer = build.model_and_tokenizer(config, checkpoint and checkpoint.path)
     prompts = build.prompt_builder(config, tokenizer)
     console = build.console()
     build.tell_thinking(prompts, console)
@@ -41,10 +50,13 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
     if absent:
         console.print(absent)
     console.print(f"manifest {listed}, hash {manifest.hash}")
-    name = str(checkpoint or config.model.path)
+    if checkpoint is not None:
+        console.print(str(checkpoint), markup=False)
+    name = str(checkpoint.path if checkpoint else config.model.path)
+    attempts, noun = len(tasks) * config.eval.samples, "tasks" if config.eval.samples == 1 else "attempts"
     with (
         open_pool(config.env, world) as pool,
-        console.status(f"{name}: {len(tasks)} tasks") as status,
+        console.status(f"{name}: {attempts} {noun}") as status,
     ):
         result = build.evaluation(
             config,
@@ -52,19 +64,22 @@ def run(experiment: str | None, overrides: Sequence[str], run_dir: Path | None, 
             prompts,
             tasks,
             pool,
-            lambda done, tokens: status.update(f"{name}: {done}/{len(tasks)} tasks, {tokens} tokens"),
+            lambda done, tokens: status.update(f"{name}: {done}/{attempts} {noun}, {tokens} tokens"),
         )
     table = result.table(f"{name} on {config.eval.split}")
     table.caption = absent
     console.print(table)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        told = {"provenance": provenance(config, checkpoint, run_dir, manifest, listed)}
+        told = {"provenance": provenance(config, checkpoint and checkpoint.path, run_dir, manifest, listed)}
         document = told | json.loads(result.to_json())
         out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if checkpoint is not None and best:
+        console.print(checkpoints.splits(run_dir, checkpoint, config.eval.split), markup=False)
     score = f", score {score_text(result)}" if result.graded else ""
-    tasks = NOUNS.get(config.env.name, "tasks")
-    print(f"held-out success {success_text(result)}{score} on {result.n} {tasks} of {config.eval.split}")
+    played = played_text(result, NOUNS.get(config.env.name, "tasks"))
+    figures = f"{success_text(result)}{score}{passes_text(result)}"
+    print(f"held-out success {figures} on {played} of {config.eval.split}")
 
 
 def report(run_dirs: Sequence[Path], out: Path | None) -> None:
@@ -90,12 +105,3 @@ def _manifest_file(experiment: str, manifest: Manifest, run_dir: Path | None, ou
     if run_dir is not None:
         return run_dir / FOLDER / f"eval-{tasks}"
     return Path("runs") / FOLDER / f"{experiment}-{tasks}"
-
-
-def _newest(run_dir: Path) -> Path:
-    found = [p for p in (run_dir / "checkpoints").glob("[0-9]*") if (p / "config.json").is_file()]
-    if not found:
-        raise ConfigError(
-            f"{run_dir} has no checkpoint yet: train further, or evaluate the experiment itself"
-        )
-    return max(found, key=lambda path: int(path.name))

@@ -155,9 +155,10 @@ def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[
             f"{found.flight} trajectories in flight a rank{waiting}"
         )
         facts.append(("generator", text))
+    best = ", and the best" if config.checkpoint.keep_best else ""
     facts += [
         ("an update", _tokens(config, psi, ranks, lengths)),
-        ("a checkpoint", f"{saved / GIB:.1f} GiB, {config.checkpoint.keep} are kept"),
+        ("a checkpoint", f"{saved / GIB:.1f} GiB, {config.checkpoint.keep} are kept{best}"),
         ("weights sent", f"{b * psi / GIB:.2f} GiB to every generator, after every update"),
     ]
     if found.host:

@@ -25,6 +25,7 @@ from commands.chosen import check_begun, eval_tasks, train_tasks, write_manifest
 from commands.pools import open_pool
 from commands.tasks import open_world
 from commands.tracking import mirrors
+from configs.check import validate
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
@@ -117,6 +118,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
         keep=config.checkpoint.keep,
         tokenizer=tokenizer,
         config=build.plain(config),
+        keep_best=config.checkpoint.keep_best,
+        upgrade=lambda saved: build.plain(validate(saved, {}, where="its newest checkpoint")),
         ranks=ranks,
     )
     newest = checkpoints.latest()
@@ -129,6 +132,11 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
         + (f" · {ranks.size} processes" if ranks.size > 1 else "")
         + (f" · resumed after update {state.update}" if newest else "")
     )
+    if newest and config.checkpoint.keep_best and not state.best:
+        console.print(
+            f"no checkpoint of a best {config.checkpoint.keep_best} is kept so far: it is chosen among the "
+            "evaluations from here on"
+        )
     pool = open_pool(config.env, world)
     try:
         train(

@@ -71,7 +71,10 @@ def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
     if not pairs:
         raise EvalError("nothing to compare: no seed has both evaluations")
     ids = _common([result for pair in pairs for result in pair])
-    before, after = (np.array([[rates[i] for i in ids] for rates in side]) for side in _rates(pairs))
+    before, after = (
+        np.array([[rates[i] for i in ids] for rates in (pair[side].per_task() for pair in pairs)])
+        for side in (0, 1)
+    )
     # Rounded, so that 1 of 3 attempts is as often as 2 of 6.
     b, a = before.mean(axis=0).round(12), after.mean(axis=0).round(12)
     spread = difference_over_tasks(b, a)
@@ -106,16 +109,11 @@ def disjoint(a: EvalResult, b: EvalResult) -> bool:
     return a.ci[1] < b.ci[0] or b.ci[1] < a.ci[0]
 
 
-def _rates(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> list[list[dict[str, float]]]:
-    """Success by task of each evaluation: those before, those after."""
-    return [[task_rates([pair[side]]) for pair in pairs] for side in (0, 1)]
-
-
 def _common(results: Sequence[EvalResult]) -> list[str]:
     """Returns the ids of the tasks that all results have."""
-    ids = {task.task_id for task in results[0].tasks}
+    ids = set(results[0].task_ids)
     for result in results[1:]:
-        odd = sorted(ids ^ {task.task_id for task in result.tasks})
+        odd = sorted(ids ^ set(result.task_ids))
         if odd:
             raise EvalError(
                 f"paired comparison needs the same tasks; {len(odd)} are in one evaluation only, e.g. "

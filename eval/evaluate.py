@@ -26,15 +26,17 @@ def evaluate(
     sampling: Sampling,
     seed: int,
     max_parallel: int,
+    samples: int = 1,
     options: RolloutOptions | None = None,
     on_progress: Progress | None = None,
     ranks: Ranks | None = None,
 ) -> EvalResult:
-    """Plays every task once and counts.
+    """Plays every task `samples` times and counts.
 
-    A task's seeds derive from its id. So what becomes of it depends neither on the order of `tasks` nor on
-    which others are played, and on `max_parallel` only through the rounding of batched arithmetic. No task
-    is left out, or counted twice, to fill a batch.
+    The seeds of an attempt, of the policy and of the environment, derive from the task's id and the attempt's
+    number. So what becomes of it depends neither on the order of `tasks` nor on which others are played, nor
+    on `samples`, and on `max_parallel` only through the rounding of batched arithmetic. No task is left out,
+    or counted twice, to fill a batch.
 
     Args:
         policy: What generates the responses.
@@ -44,8 +46,9 @@ def evaluate(
         sampling: Temperature; 0 is greedy.
         seed: The run's seed.
         max_parallel: Trajectories in flight.
+        samples: Attempts at each task, ≥ 1; more are for `EvalResult.overall.passes`.
         options: How the rollout is run; `on_failure` has no say here.
-        on_progress: Called now and then with (tasks done, tokens sampled).
+        on_progress: Called now and then with (attempts done, tokens sampled).
         ranks: Processes that share the playing; every one gets the whole result. None: this one alone.
 
     Raises:
@@ -57,23 +60,23 @@ def evaluate(
     ranks = ranks or Alone()
 
     def share(places: Sequence[int]) -> Rollout:
-        mine = [tasks[place] for place in places]
+        mine = [divmod(place, samples) for place in places]  # (task, attempt)
         return Rollout(
             policy,
             sampling,
             environments,
-            mine,
+            [tasks[task] for task, _ in mine],
             group_size=1,
             prompts=prompts,
             max_parallel=max_parallel,
             seed=derive(seed, "eval"),
             numbers=places,
-            names=[task.id for task in mine],
+            names=[_name(tasks[task].id, attempt) for task, attempt in mine],
             options=replace(options or RolloutOptions(), on_failure="drop"),
             on_progress=scaled(on_progress, ranks),
         )
 
-    groups, tally = play_shared(len(tasks), share, ranks)
+    groups, tally = play_shared(len(tasks) * samples, share, ranks)
     if tally.lost:
         lost = "\n  ".join(f"{task}: {message}" for task, message in tally.lost.items())
         raise EvalError(
@@ -81,7 +84,7 @@ def evaluate(
             f"{lost}\nSee to the environments, and evaluate again."
         )
     return EvalResult(
-        tasks=tuple(task_result(trajectory) for group in groups for trajectory in group),
+        tasks=tuple(task_result(one, one.group % samples) for group in groups for one in group),
         seed=seed,
         temperature=sampling.temperature,
         policy_version=policy.version,
@@ -89,8 +92,13 @@ def evaluate(
     )
 
 
-def task_result(trajectory: Trajectory) -> TaskResult:
-    """Returns what an evaluation keeps of a finished trajectory."""
+def _name(task_id: str, attempt: int) -> str:
+    """What an attempt's seeds derive from; a first one has those of an evaluation without others."""
+    return f"{task_id}/attempt {attempt}" if attempt else task_id
+
+
+def task_result(trajectory: Trajectory, attempt: int = 0) -> TaskResult:
+    """Returns what an evaluation keeps of a finished trajectory, the `attempt`-th at its task (from 0)."""
     steps = trajectory.steps
     return TaskResult(
         task_id=trajectory.task_id,
@@ -103,4 +111,5 @@ def task_result(trajectory: Trajectory) -> TaskResult:
         admissible=sum(step.admissible for step in steps),
         valid=sum(step.valid for step in steps),
         tokens=trajectory.tokens_sampled,
+        attempt=attempt,
     )

@@ -93,7 +93,7 @@ def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup
 
 
 def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup:
-    """Draws success per family with 95 % Wilson intervals, before and after training."""
+    """Draws success per family with 95 % intervals over tasks, before and after training."""
     shown = [
         (result, label, colour, face, shift)
         for result, label, colour, face, shift in (
@@ -120,7 +120,7 @@ def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderpad=0, handlelength=1.2)
-        return to_svg(figure, "families", "Held-out success per family with 95 % Wilson intervals")
+        return to_svg(figure, "families", "Held-out success per family with 95 % intervals over tasks")
 
 
 def match_figure(reference: Member, failed: Member, largest: float, name: str) -> Markup:

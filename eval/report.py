@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from credit.pipeline import METRICS as CREDIT_METRICS
 from eval import figures
+from eval.best import best_of
 from eval.compare import Comparison, compare, disjoint
 from eval.costs import phases, tokens
 from eval.environment import recorded
@@ -65,6 +66,7 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
             panels=_panels(run, PANELS, "panel"),
             families=figures.family_figure(run.before, run.after) if run.evals else None,
             family_rows=_family_rows(run),
+            best=best_of(run),
             credit_panels=_panels(run, CREDIT_PANELS, "credit"),
             credit=_metric_rows(run, "credit/", meanings),
             phases=phases(run),
@@ -80,7 +82,7 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
 
 def _paired(run: RunFolder) -> Comparison | None:
     """Compares first and last evaluation if they played the same tasks (eval.tasks may change on resume)."""
-    same = [task.task_id for task in run.before.tasks] == [task.task_id for task in run.after.tasks]
+    same = run.before.task_ids == run.after.task_ids
     return compare(run.before, run.after) if same else None
 
 

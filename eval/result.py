@@ -1,23 +1,31 @@
-"""Results of an evaluation: one record a task, everything else counted from these records.
+"""Results of an evaluation: one record per attempt at a task, everything else counted from these records.
 
-Rates are *task-weighted*: successes of all tasks over all tasks, never a mean over families or over
-batches, so that a result cannot depend on how the tasks were chunked. Rates of steps (valid,
+Rates are *task-weighted*: the mean over all tasks of the share of attempts that succeeded, never a mean over
+families or over batches, so that a result cannot depend on how the tasks were chunked. Rates of steps (valid,
 well-formed, admissible) are weighted by step in the same way.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group, RenderableType
 
-from eval.statistics import mean_interval, wilson
+from eval.statistics import CONFIDENCE, mean_interval, share_interval, wilson
+from eval.table import attempts_table, family_table
+from eval.tally import Tally, TaskResult, by_task, task_value
+
+__all__ = [
+    "CONFIDENCE", "EvalError", "EvalResult", "Tally", "TaskResult", "check_ids", "load_evals",
+    "mean_interval", "save_eval", "share_interval", "wilson",
+]  # fmt: skip
 
 
 class EvalError(ValueError):
@@ -38,103 +46,12 @@ def check_ids(ids: Sequence[str]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """One task, played once.
-
-    Attributes:
-        task_id: The task.
-        family: Its family.
-        success: Solved.
-        score: Task score in [0, 1].
-        truncated: Ended by the step limit.
-        steps: Steps played.
-        well_formed: Steps whose response had the required tags.
-        admissible: Steps whose action was in the environment's list.
-        valid: Steps that were both.
-        tokens: Tokens sampled.
-    """
-
-    task_id: str
-    family: str
-    success: bool
-    score: float
-    truncated: bool
-    steps: int
-    well_formed: int
-    admissible: int
-    valid: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts over a set of tasks.
-
-    Attributes:
-        n: Tasks.
-        successes: Tasks solved.
-        rate: successes / n.
-        lo: Lower end of the 95 % Wilson interval of `rate`.
-        hi: Upper end.
-        score: Mean score over tasks.
-        score_lo: Lower end of the 95 % interval of `score` (Student's, over tasks).
-        score_hi: Upper end.
-        mean_steps: Mean steps over tasks, solved or not.
-        truncated: Share of tasks ended by the step limit.
-        well_formed: Share of steps with the required tags.
-        admissible: Share of steps whose action was admissible.
-        valid: Share of steps that were both.
-    """
-
-    n: int
-    successes: int
-    rate: float
-    lo: float
-    hi: float
-    score: float
-    score_lo: float
-    score_hi: float
-    mean_steps: float
-    truncated: float
-    well_formed: float
-    admissible: float
-    valid: float
-
-    @classmethod
-    def of(cls, tasks: Iterable[TaskResult]) -> Tally:
-        """Counts `tasks` (at least one)."""
-        tasks = list(tasks)
-        n = len(tasks)
-        successes = sum(task.success for task in tasks)
-        # A task can end before its first step (its prompt does not fit); then no step was valid.
-        steps = sum(task.steps for task in tasks)
-        lo, hi = wilson(successes, n)
-        scores = [task.score for task in tasks]
-        score_lo, score_hi = mean_interval(scores)
-        return cls(
-            n=n,
-            successes=successes,
-            rate=successes / n,
-            lo=lo,
-            hi=hi,
-            score=sum(scores) / n,
-            score_lo=score_lo,
-            score_hi=score_hi,
-            mean_steps=steps / n,
-            truncated=sum(task.truncated for task in tasks) / n,
-            well_formed=sum(task.well_formed for task in tasks) / max(steps, 1),
-            admissible=sum(task.admissible for task in tasks) / max(steps, 1),
-            valid=sum(task.valid for task in tasks) / max(steps, 1),
-        )
-
-
 @dataclass(frozen=True)
 class EvalResult:
     """One policy on one fixed list of tasks.
 
     Attributes:
-        tasks: One record a task, sorted by task id. Never empty.
+        tasks: One record per attempt at a task, sorted by task id, then attempt. Never empty.
         seed: Seed of the evaluation.
         temperature: Sampling temperature (0: greedy).
         policy_version: Weights evaluated.
@@ -148,8 +65,52 @@ class EvalResult:
     seconds: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
-        check_ids([task.task_id for task in self.tasks])
-        object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=lambda task: task.task_id)))
+        records = tuple(sorted(self.tasks, key=lambda record: (record.task_id, record.attempt)))
+        object.__setattr__(self, "tasks", records)
+        check_ids([record.task_id for record in records if record.attempt == 0])
+        numbers = {tuple(r.attempt for r in attempts) for attempts in self.by_task.values()}
+        if numbers != {tuple(range(self.samples))}:
+            raise EvalError(
+                "every task needs the same attempts, numbered from 0: records are missing, or from several "
+                "evaluations. Evaluate again"
+            )
+
+    @cached_property
+    def by_task(self) -> dict[str, list[TaskResult]]:
+        """Task id → its attempts in order, tasks sorted by id."""
+        return by_task(self.tasks)
+
+    @cached_property
+    def samples(self) -> int:
+        """Attempts at each task."""
+        return len(next(iter(self.by_task.values())))
+
+    @property
+    def task_ids(self) -> list[str]:
+        """The tasks played, sorted."""
+        return list(self.by_task)
+
+    def per_task(self, metric: str = "eval/success") -> dict[str, float]:
+        """Returns task id → the value of which a metric is the mean over tasks.
+
+        Args:
+            metric: `eval/success` (the share of a task's attempts that succeeded), the same of one family,
+                `eval/score`, `eval/pass_at/j` or `eval/pass_hat/j`, j up to `samples`.
+
+        Raises:
+            EvalError: another metric: it is no mean over tasks.
+        """
+        match = re.fullmatch(r"eval/(success|score|pass_at|pass_hat)(?:/(.+))?", metric)
+        kind, detail = match.groups() if match else ("", None)
+        value = task_value(kind, detail or "", self.samples)
+        if value is None:
+            raise EvalError(
+                f"{metric} is no mean over tasks: eval/success, eval/success/FAMILY, eval/score, and with "
+                "several attempts at a task (eval.samples) eval/pass_at/J and eval/pass_hat/J are"
+            )
+        family = detail if kind == "success" else None
+        tasks = {i: r for i, r in self.by_task.items() if family in (None, r[0].family)}
+        return {task_id: value(records) for task_id, records in tasks.items()}
 
     @cached_property
     def overall(self) -> Tally:
@@ -160,8 +121,8 @@ class EvalResult:
     def per_family(self) -> dict[str, Tally]:
         """Counts per family, families in alphabetical order."""
         families: dict[str, list[TaskResult]] = {}
-        for task in self.tasks:
-            families.setdefault(task.family, []).append(task)
+        for record in self.tasks:
+            families.setdefault(record.family, []).append(record)
         return {family: Tally.of(families[family]) for family in sorted(families)}
 
     @property
@@ -171,17 +132,17 @@ class EvalResult:
 
     @property
     def successes(self) -> int:
-        """Tasks solved."""
+        """Attempts that solved their task; with one attempt at each, tasks solved."""
         return self.overall.successes
 
     @property
     def success(self) -> float:
-        """Share of tasks solved, in [0, 1]."""
+        """Mean over tasks of the share of attempts that succeeded, in [0, 1]."""
         return self.overall.rate
 
     @property
     def ci(self) -> tuple[float, float]:
-        """95 % Wilson interval of `success`."""
+        """95 % interval of `success`, clustered by task; with one attempt at each, Wilson's."""
         return self.overall.lo, self.overall.hi
 
     @property
@@ -216,7 +177,16 @@ class EvalResult:
             "eval/tokens": float(self.tokens),
             "eval/seconds": self.seconds,
             **{f"eval/success/{family}": tally.rate for family, tally in self.per_family.items()},
+            **self._attempts(),
         }
+
+    def _attempts(self) -> dict[str, float]:
+        """What is logged of several attempts; nothing of a single one."""
+        found = {"eval/samples": float(self.samples)} if self.samples > 1 else {}
+        for rate in self.overall.passes:
+            for name in ("at", "at_lo", "at_hi", "hat", "hat_lo", "hat_hi"):
+                found[f"eval/pass_{name}/{rate.j}"] = getattr(rate, name)
+        return found
 
     def to_json(self) -> str:
         """Returns the result as JSON; the counts are for people, `from_json` recounts them."""
@@ -246,42 +216,11 @@ class EvalResult:
             raise EvalError(f"not an evaluation result ({error!r}): save_eval did not write it") from error
         return cls(tasks=tasks, **scalars)
 
-    def table(self, title: str | None = None) -> Table:
-        """Returns the result as a table for the terminal, one row a family and one for all."""
-        table = Table(title=title)
-        table.add_column("family")
-        for name in (
-            "n",
-            "success",
-            "95 % interval",
-            "score",
-            "95 % interval",
-            "steps",
-            "valid",
-            "admissible",
-            "cut off",
-        ):
-            table.add_column(name, justify="right")
-        for family, tally in self.per_family.items():
-            table.add_row(family, *_cells(tally))
-        table.add_section()
-        table.add_row("all tasks", *_cells(self.overall), style="bold")
-        return table
-
-
-def _cells(tally: Tally) -> list[str]:
-    """Returns a tally as the cells of a table's row."""
-    return [
-        str(tally.n),
-        f"{tally.rate:.3f}",
-        f"[{tally.lo:.2f}, {tally.hi:.2f}]",
-        f"{tally.score:.3f}",
-        f"[{tally.score_lo:.2f}, {tally.score_hi:.2f}]",
-        f"{tally.mean_steps:.1f}",
-        f"{tally.valid:.1%}",
-        f"{tally.admissible:.1%}",
-        f"{tally.truncated:.1%}",
-    ]
+    def table(self, title: str | None = None) -> RenderableType:
+        """Returns the result for the terminal, one row a family and one for all; below it pass@j, pass^j."""
+        tallies = {**self.per_family, "all tasks": self.overall}
+        families = family_table(tallies, title)
+        return Group(families, attempts_table(tallies)) if self.samples > 1 else families
 
 
 def save_eval(run_dir: Path, update: int, result: EvalResult) -> Path:

@@ -101,6 +101,6 @@ def evaluations(a: RunFolder, b: RunFolder) -> list[Evaluations]:
     for label, x, y in (("before", a.before, b.before), ("after", a.after, b.after)):
         if x is None or y is None:
             continue
-        same = [task.task_id for task in x.tasks] == [task.task_id for task in y.tasks]
+        same = x.task_ids == y.task_ids
         found.append(Evaluations(label, x, y, compare(x, y) if same else None))
     return found

@@ -3,14 +3,15 @@
 `checkpoints/NNNN/` holds config.json, model.safetensors and the tokenizer (load it anywhere with
 `from_pretrained`), the engine's optimiser state, and `trainer.pt`. With adapters the weights are merged, and
 `adapter/` holds the adapters by themselves, as peft writes and reads them. A folder appears under its name
-only when it is complete.
+only when it is complete. Where the best is kept, `best.json` says which it was when the folder was written.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rl.engine import Engine, StateError
 from rl.learner import Learner
 from rl.lora import load_adapters, save_adapters
 
-STATE_FILE, ADAPTER_FOLDER = "trainer.pt", "adapter"
+STATE_FILE, ADAPTER_FOLDER, BEST_FILE = "trainer.pt", "adapter", "best.json"
 _MISSING = "(absent)"
 
 
@@ -39,7 +40,9 @@ class TrainState:
 
     Attributes:
         update: Updates done.
-        best: Best evaluation so far: `{"eval/success": …, "update": …}`, empty before the first.
+        best: Best evaluation so far: `{"eval/success": …, "update": …, "since": …}`, empty before the first;
+            the metric is the one that the best is kept by, `since` the update of the first one it was chosen
+            among.
         extra_tasks: Tasks rolled out beyond `Play.groups` an update, for groups that filters dropped.
         credit: What credit stages keep from update to update: `CreditResult.state`, JSON values.
     """
@@ -60,6 +63,8 @@ class Checkpoints:
         keep: int,
         tokenizer: PreTrainedTokenizerBase,
         config: Mapping[str, Any],
+        keep_best: str | None = None,
+        upgrade: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
         ranks: Ranks | None = None,
     ) -> None:
         """Creates no folder before there is something to write.
@@ -69,11 +74,15 @@ class Checkpoints:
             keep: Newest ones kept, ≥ 1.
             tokenizer: Saved beside the weights.
             config: The run's configuration as plain nested mappings; a resume under another is refused.
+            keep_best: Metric; the checkpoint of the evaluation where it was highest stays too.
+            upgrade: Gives a configuration of an older version the options it lacked.
             ranks: Of the run, a channel of their own (`Engine.channel`); None is a run of one process.
         """
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         self._folder, self._keep, self._tokenizer, self._config = folder, keep, tokenizer, config
+        self._upgrade = upgrade
+        self.keep_best = keep_best
         self._ranks = ranks or Alone()
 
     def latest(self) -> Path | None:
@@ -81,7 +90,7 @@ class Checkpoints:
         return self._ranks.share(next(reversed(self._complete()), None))
 
     def save(self, learner: Learner, state: TrainState) -> Path:
-        """Writes `NNNN` for `state.update`, then deletes all but the newest `keep`.
+        """Writes `NNNN` for `state.update`, then deletes all but the newest `keep` and, if kept, the best.
 
         Everything is written into a hidden folder first and renamed when complete, so a crash leaves
         either the whole checkpoint or none. Every rank writes its part of the optimiser's state; rank 0 the
@@ -104,6 +113,8 @@ class Checkpoints:
             self._tokenizer.save_pretrained(partial)
             document = {**asdict(state), "version": learner.version, "config": dict(self._config)}
             torch.save(document, partial / STATE_FILE)
+            if self.keep_best in state.best:
+                (partial / BEST_FILE).write_text(json.dumps(self._best(state)) + "\n", encoding="utf-8")
         ranks.gather(None)  # the folder is there, for every rank, from here on
         engine.save(partial)
         ranks.gather(None)
@@ -111,14 +122,23 @@ class Checkpoints:
             if path.exists():
                 shutil.rmtree(path)
             partial.rename(path)
+            best = state.best["update"] if self.keep_best in state.best else None
             for old in self._complete()[: -self._keep]:
-                shutil.rmtree(old)
+                if int(old.name) != best:
+                    shutil.rmtree(old)
         return path
+
+    def _best(self, state: TrainState) -> dict[str, Any]:
+        """The content of `best.json`."""
+        best = state.best
+        whole = {"update": int(best["update"]), "since": int(best["since"])}
+        return {"metric": self.keep_best, "value": best[self.keep_best]} | whole
 
     def restore(self, path: Path, learner: Learner) -> TrainState:
         """Loads weights, optimiser and version into `learner`.
 
-        The number of ranks may be another one than when it was written.
+        The number of ranks may be another one than when it was written. A best evaluation by another metric
+        than `keep_best`, or whose checkpoint is not there, is forgotten: the best is chosen anew.
 
         Raises:
             CheckpointError: the checkpoint is of another configuration (all differences are listed), not
@@ -127,7 +147,7 @@ class Checkpoints:
         if not (path / STATE_FILE).is_file():
             raise CheckpointError(f"{path} is not a checkpoint: it has no {STATE_FILE}")
         document = torch.load(path / STATE_FILE, weights_only=True)
-        differences = config_differences(document["config"], self._config)
+        differences = config_differences(self._upgrade(document["config"]), self._config)
         if differences:
             raise CheckpointError(
                 f"{path} was written under another configuration; resume with the same, or start anew:\n  "
@@ -146,7 +166,14 @@ class Checkpoints:
             self._check_base(path, engine)
         learner.version = document["version"]
         names = {one.name for one in fields(TrainState)}
-        return TrainState(**{name: value for name, value in document.items() if name in names})
+        state = TrainState(**{name: value for name, value in document.items() if name in names})
+        return state if self.keep_best is None else replace(state, best=self._kept(state.best))
+
+    def _kept(self, best: Mapping[str, float]) -> dict[str, float]:
+        """The best evaluation, if it was chosen by the same metric and its checkpoint is there."""
+        there = {int(path.name) for path in self._ranks.share(self._complete())}
+        kept = self.keep_best in best and best["update"] in there
+        return {"since": 0.0, **best} if kept else {}
 
     def _check_base(self, path: Path, engine: Engine) -> None:
         """Raises a CheckpointError unless the frozen weights are those the adapters were trained on."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from agent.policy import Policy
+from configs.choosing import CHOOSING
 from credit.branch import Branch
 from credit.pipeline import Pipeline
-from rl.checkpoint import TrainState
+from rl.checkpoint import CheckpointError, TrainState
 from rl.learner import Learner
 from rl.plan import Evaluate, Outputs, Plan, Play
 from rl.probes import ProbeOptions
@@ -55,10 +58,13 @@ def train(
         if any(isinstance(stage, Branch) for stage in pipeline.steers)
         else Updater(policy, learner, pipeline, play=play, plan=plan, services=services, probing=probing)
     )
+    choose_by = outputs.checkpoints.keep_best
     sync(learner, policy, plan.contract)
     if state.update == 0 and evaluate:
-        metrics, state = _evaluate(evaluate, policy, state, outputs.progress)
+        metrics, state = _evaluate(evaluate, policy, state, outputs.progress, choose_by)
         outputs.tracker.log(0, metrics)
+        if choose_by:
+            outputs.checkpoints.save(learner, state)
     for update in range(state.update + 1, plan.updates + 1):
         clock = Clock(update, outputs.progress)
         done = make_update(state, clock, outputs.progress.trajectories)
@@ -70,12 +76,13 @@ def train(
                 outputs.store.write(update, done.groups, done.table, done.credit, done.logp_now)
         if evaluate and _due(update, plan.eval_every, plan.updates):
             with clock("eval"):
-                evaluated, state = _evaluate(evaluate, policy, state, outputs.progress)
+                evaluated, state = _evaluate(evaluate, policy, state, outputs.progress, choose_by)
             metrics |= evaluated
         metrics |= clock.metrics(metrics["rollout/tokens"])
         outputs.tracker.log(update, metrics)
         outputs.progress.line(update, metrics)
-        if _due(update, plan.checkpoint_every, plan.updates):  # last: it vouches for all of the above
+        best = choose_by is not None and state.best.get("update") == update
+        if best or _due(update, plan.checkpoint_every, plan.updates):  # last: it vouches for all of the above
             outputs.progress.stage(update, "checkpoint")
             outputs.checkpoints.save(learner, state)
     return state
@@ -86,13 +93,22 @@ def _due(update: int, every: int, last: int) -> bool:
 
 
 def _evaluate(
-    evaluate: Evaluate, policy: Policy, state: TrainState, progress: Progress
+    evaluate: Evaluate, policy: Policy, state: TrainState, progress: Progress, choose_by: str | None
 ) -> tuple[dict[str, float], TrainState]:
-    """Evaluates, and remembers the best success so far."""
+    """Evaluates, and remembers the best so far: the highest success, or what the best is kept by.
+
+    Of equal ones the earliest stays.
+    """
     progress.stage(state.update, "evaluation")
     metrics = dict(evaluate(policy, state.update))
     progress.evaluated(state.update, metrics)
-    if metrics["eval/success"] > state.best.get("eval/success", -1.0):
-        best = {"eval/success": metrics["eval/success"], "update": float(state.update)}
-        state = replace(state, best=best)
+    name = choose_by or "eval/success"
+    if name not in metrics:
+        there = ", ".join(sorted(name for name in metrics if re.fullmatch(CHOOSING, name)))
+        raise CheckpointError(
+            f"checkpoint.keep_best={name}, but this run's evaluations give no such metric. There are: {there}"
+        )
+    if metrics[name] > state.best.get(name, -inf):
+        since = state.best.get("since", float(state.update))
+        state = replace(state, best={name: metrics[name], "update": float(state.update), "since": since})
     return metrics, state

@@ -95,15 +95,22 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
     "train/padded_fraction": ("share", "padding among the positions computed"),
     "eval/n": ("tasks", "tasks played"),
-    "eval/success": ("share", "tasks solved"),
-    "eval/success_lo": ("share", "lower end of the 95 % Wilson interval"),
-    "eval/success_hi": ("share", "upper end of the 95 % Wilson interval"),
-    "eval/success/*": ("share", "tasks solved within one family"),
+    "eval/success": ("share", "tasks solved; with several attempts at each, the mean of their shares"),
+    "eval/success_lo": ("share", "lower end of its 95 % interval over tasks: Wilson's, clustered by task"),
+    "eval/success_hi": ("share", "upper end"),
+    "eval/success/*": ("share", "the same within one family"),
+    "eval/samples": ("attempts", "attempts at each task; this and pass_… only where there are several"),
+    "eval/pass_at/*": ("share", "pass@k: one of k attempts succeeds (unbiased, mean over tasks)"),
+    "eval/pass_at_lo/*": ("share", "lower end of its 95 % interval over tasks"),
+    "eval/pass_at_hi/*": ("share", "upper end"),
+    "eval/pass_hat/*": ("share", "pass^k: all of k attempts succeed (unbiased, mean over tasks)"),
+    "eval/pass_hat_lo/*": ("share", "lower end of its 95 % interval over tasks"),
+    "eval/pass_hat_hi/*": ("share", "upper end"),
     "eval/score": ("0–1", "mean task score"),
     "eval/score_lo": ("0–1", "lower end of Student's 95 % interval over tasks"),
     "eval/score_hi": ("0–1", "upper end"),
-    "eval/mean_steps": ("steps", "mean steps of a task, solved or not"),
-    "eval/truncated": ("share", "tasks ended by the step limit"),
+    "eval/mean_steps": ("steps", "mean steps of an attempt, successful or not"),
+    "eval/truncated": ("share", "attempts ended by the step limit"),
     "eval/well_formed": ("share", "as rollout/well_formed"),
     "eval/admissible": ("share", "as rollout/admissible"),
     "eval/valid": ("share", "as rollout/valid"),
@@ -146,7 +153,8 @@ def render_table() -> str:
     """Returns the table as Markdown, in the order of `METRICS`."""
     lines = ["| metric | unit | meaning |", "|---|---|---|"]
     for name, (unit, meaning) in METRICS.items():
-        shown = name.replace("failed/*", "failed/‹reason›").replace("/*", "/‹family›")
+        last = "reason" if "failed/" in name else "k" if "/pass_" in name else "family"
+        shown = name.replace("/*", f"/‹{last}›")
         lines.append(f"| `{shown}` | {unit} | {meaning.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"
 

@@ -73,6 +73,7 @@ class Progress:
         low, high = metrics.get("eval/success_lo"), metrics.get("eval/success_hi")
         interval = f" [{low:.1%}, {high:.1%}]" if low is not None and high is not None else ""
         tasks = f" of {metrics['eval/n']:.0f} tasks" if "eval/n" in metrics else ""
+        tasks += f" × {metrics['eval/samples']:.0f} attempts" if "eval/samples" in metrics else ""
         success = f"success {metrics['eval/success']:.1%}{interval}{tasks}"
         self._print(f"{update:>4}/{self._updates:<4} evaluation: {success}")
 

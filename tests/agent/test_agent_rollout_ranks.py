@@ -103,7 +103,8 @@ def test_filters_judge_all_groups_together(refill):
         assert found == alone
 
 
-def test_an_evaluation_is_whole_on_every_rank():
+@pytest.mark.parametrize("samples", [1, 3])
+def test_an_evaluation_is_whole_on_every_rank(samples):
     def work(ranks, make_env=ToyEnv):
         return evaluate(
             scripted(),
@@ -113,10 +114,12 @@ def test_an_evaluation_is_whole_on_every_rank():
             sampling=Sampling(),
             seed=0,
             max_parallel=2,
+            samples=samples,
             ranks=ranks,
         )
 
     alone = work(Alone())
+    assert len(alone.tasks) == 7 * samples
     for found in on_ranks(3, work):
         assert found.tasks == alone.tasks
     for error in on_ranks(2, partial(work, make_env=Refuses)):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from rich.console import Console, RenderableType
 
 from agent.policy import Sampling
 from agent.prompts import PromptBuilder, load_template
@@ -33,6 +36,23 @@ def result(
         for i, (s, score) in enumerate(zip(successes, scores or map(float, successes), strict=True))
     ]
     return EvalResult(tuple(tasks), seed=0, temperature=0.4, policy_version=version, seconds=2.0)
+
+
+def attempted(counts: Sequence[tuple[int, int]], families: int = 1) -> EvalResult:
+    """An evaluation of tasks with (successes, attempts), the successes first, families dealt in turn."""
+    tasks = [
+        TaskResult(f"task-{i:04d}", f"family-{i % families}", won, float(won), not won, 10, 10, 9, 9, 70, a)
+        for i, (c, n) in enumerate(counts)
+        for a, won in enumerate([True] * c + [False] * (n - c))
+    ]
+    return EvalResult(tuple(tasks), seed=0, temperature=0.4, policy_version=0, seconds=2.0)
+
+
+def printed(shown: RenderableType) -> str:
+    """What a terminal of 120 characters shows."""
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text()
 
 
 def prompts(window: int = 1024) -> PromptBuilder:
@@ -82,6 +102,10 @@ class RunWriter:
         save_eval(self.path, update, evaluation)
         if update == 0:
             self._tracker.log(0, evaluation.metrics())
+
+    def log(self, update: int, metrics: Mapping[str, float]) -> None:
+        """Logs metrics by themselves."""
+        self._tracker.log(update, metrics)
 
     def update(self, number: int, groups: Sequence[Group]) -> None:
         """Credits `groups`, stores them and logs the metrics of an update."""

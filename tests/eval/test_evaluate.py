@@ -94,6 +94,61 @@ def test_same_result_for_every_batch_size_with_a_model(tasks):
     assert results[0] == results[1] == results[2]
 
 
+# --- several attempts at each task -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thrice(tasks):
+    return run(scripted(), tasks[:30], 128, samples=3)
+
+
+def test_the_first_attempts_are_an_evaluation_with_one(reference, thrice):
+    first = [record for record in thrice.tasks if record.attempt == 0]
+    assert first == [record for record in reference.tasks if record.task_id in thrice.by_task]
+
+
+def test_attempts_differ_and_are_independent_of_how_many_there_are(tasks, thrice):
+    outcomes = [tuple((r.success, r.steps) for r in attempts) for attempts in thrice.by_task.values()]
+    assert sum(len(set(outcome)) > 1 for outcome in outcomes) > 15
+    twice = run(scripted(), tasks[:30], 128, samples=2)
+    assert set(twice.tasks) == {record for record in thrice.tasks if record.attempt < 2}
+
+
+@pytest.mark.parametrize("max_parallel", [1, 7])
+def test_attempts_are_the_same_for_every_batch_size_and_order(tasks, thrice, max_parallel):
+    assert run(scripted(), tasks[:30][::-1], max_parallel, samples=3) == thrice
+
+
+def test_an_attempt_has_an_environment_of_its_own(tasks):
+    """A world that draws: what it draws repeats for one attempt, and is another for the next."""
+    seeds = []
+
+    class Drawing(ToyEnv):
+        def reset(self, task, seed=0):
+            seeds.append(seed)
+            return super().reset(task, seed)
+
+    for _ in range(2):
+        evaluate(
+            scripted(),
+            lambda: Drawing(max_steps=6),
+            tasks[:2],
+            prompts(),
+            sampling=Sampling(0.4),
+            seed=3,
+            max_parallel=1,
+            samples=2,
+        )
+    assert len(set(seeds[:4])) == 4
+    assert seeds[:4] == seeds[4:]
+
+
+def test_all_attempts_are_counted_while_they_are_made(tasks):
+    seen = []
+    run(scripted(), tasks[:5], 4, samples=2, on_progress=lambda done, tokens: seen.append(done))
+    assert seen[-1] == 10
+
+
 def test_progress_is_reported(tasks):
     seen = []
     evaluation = run(scripted(), tasks[:10], 4, on_progress=lambda done, tokens: seen.append((done, tokens)))

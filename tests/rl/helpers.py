@@ -207,6 +207,8 @@ def toy_run(
     tasks: int = 24,
     config: dict[str, object] | None = None,
     evaluate: Callable | None = None,
+    eval_every: int = 0,
+    keep_best: str | None = None,
     staleness: int = 0,
     score_every: int = 0,
     masked_rows: MaskedRows = "vote",
@@ -225,7 +227,9 @@ def toy_run(
         batches=BatchOptions(minibatches=minibatches, token_budget=4096),
         reference=copy.deepcopy(toy.model) if loss and loss.kl_coef else None,
     )
-    checkpoints = Checkpoints(run_dir / "checkpoints", keep=2, tokenizer=toy.tokenizer, config=config)
+    checkpoints = Checkpoints(
+        run_dir / "checkpoints", keep=2, tokenizer=toy.tokenizer, config=config, keep_best=keep_best
+    )
     latest = checkpoints.latest() if resume else None
     state = checkpoints.restore(latest, learner) if latest else TrainState()
     outputs = Outputs(
@@ -249,6 +253,7 @@ def toy_run(
         plan=Plan(
             updates,
             seed=3,
+            eval_every=eval_every,
             checkpoint_every=checkpoint_every,
             staleness=staleness,
             score_every=score_every,

@@ -73,6 +73,19 @@ def test_same_batches_same_weights(batch, stage):
     assert max((ours[name] - moved[name]).abs().max() for name in ours) > 1e-3
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_checkpoint_from_before_the_first_step_goes_on_too(batch, stage, tmp_path):
+    """As of a starting policy that is kept as the best so far."""
+    fresh, again = make(f"zero{stage}"), make(f"zero{stage}")
+    checkpoints = Checkpoints(tmp_path, keep=1, tokenizer=toy_tokenizer(), config={})
+    path = checkpoints.save(fresh, TrainState())
+    assert checkpoints.restore(path, again) == TrainState()
+    for learner in (fresh, again):
+        learner.update(*batch, update=1)
+    for name, tensor in weights(fresh).items():
+        assert torch.equal(weights(again)[name], tensor), name
+
+
 @pytest.mark.parametrize("stage", [1, 3])
 def test_resume_goes_on_as_if_nothing_had_happened(batch, stage, tmp_path):
     first = make(f"zero{stage}")

@@ -1,0 +1,89 @@
+"""An evaluation as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from eval.tally import Tally
+
+_COLUMNS = (
+    "n",
+    "success",
+    "95 % interval",
+    "score",
+    "95 % interval",
+    "steps",
+    "valid",
+    "admissible",
+    "cut off",
+)
+
+
+def family_table(tallies: Mapping[str, Tally], title: str | None) -> Table:
+    """Returns one row for each tally; the last is all of them together."""
+    table = Table(title=title)
+    table.add_column("family")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right")
+    _fill(table, {name: _cells(tally) for name, tally in tallies.items()})
+    return table
+
+
+def attempts_table(tallies: Mapping[str, Tally]) -> Table:
+    """Returns pass@j and pass^j of every tally, for every reported j."""
+    *_, together = tallies.values()
+    k = together.samples
+    table = Table(
+        title=f"{k} attempts at each task (pass@j: one of j succeeds; pass^j: all do; intervals over tasks)"
+    )
+    table.add_column("family")
+    for name in ("pass@", "pass^"):
+        for j in (rate.j for rate in together.passes):
+            table.add_column(f"{name}{j}", justify="right")
+            if j == k:
+                table.add_column("95 % interval", justify="right")
+    _fill(table, {name: _passes(tally) for name, tally in tallies.items()})
+    return table
+
+
+def _fill(table: Table, rows: Mapping[str, list[str]]) -> None:
+    *families, together = rows
+    for name in families:
+        table.add_row(name, *rows[name])
+    table.add_section()
+    table.add_row(together, *rows[together], style="bold")
+
+
+def _cells(tally: Tally) -> list[str]:
+    """Returns a tally as the cells of a table's row."""
+    return [
+        str(tally.n),
+        f"{tally.rate:.3f}",
+        _interval(tally.lo, tally.hi),
+        f"{tally.score:.3f}",
+        _interval(tally.score_lo, tally.score_hi),
+        f"{tally.mean_steps:.1f}",
+        f"{tally.valid:.1%}",
+        f"{tally.admissible:.1%}",
+        f"{tally.truncated:.1%}",
+    ]
+
+
+def _passes(tally: Tally) -> list[str]:
+    *_, largest = tally.passes
+    at = [f"{rate.at:.3f}" for rate in tally.passes]
+    hat = [f"{rate.hat:.3f}" for rate in tally.passes]
+    return [
+        *at,
+        _interval(largest.at_lo, largest.at_hi),
+        *hat,
+        _interval(largest.hat_lo, largest.hat_hi),
+    ]
+
+
+def _interval(lo: float, hi: float) -> str:
+    return f"[{lo:.2f}, {hi:.2f}]"
