@@ -59,9 +59,32 @@ METRICS: dict[str, tuple[str, str]] = {
         "Σ weight·w·(−logp_now), w the credit method's auxiliary weights (0 without): the distillation term "
         "less the teacher's part, which has no gradient; mean over optimiser steps",
     ),
-    "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens (0 without a reference)"),
-    "train/kl_sampled": ("nats", "mean of logp_sampled − logp_now: drift from the sampling policy"),
-    "train/entropy": ("nats", "entropy of the next-token distribution, mean over tokens"),
+    "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens; absent without one"),
+    "train/kl_held": (
+        "share",
+        "tokens whose KL estimate stands at the limit of k3's outer clip: no KL gradient there (only with a "
+        "reference)",
+    ),
+    "train/kl_sampled": (
+        "nats",
+        "mean of logp_sampled − logp_now over the passes trained with: drift from the sampling policy. About "
+        "0 with one optimiser step an update, whatever it moves; see train/kl_moved",
+    ),
+    "train/kl_moved": (
+        "nats",
+        "k3 estimate of KL(before ‖ after the update) a token, on rows with about 1/64 of its tokens, scored "
+        "before its first optimiser step and after its last",
+    ),
+    "train/weights_changed": (
+        "share",
+        "trained weights that this update changed, in the type and form they are handed to the policy in "
+        "(bfloat16 rounded, adapters merged); of large weights, evenly spaced elements are counted",
+    ),
+    "train/entropy": (
+        "nats",
+        "entropy of the next-token distribution, mean over the tokens of train/loss_tokens: without KL and "
+        "entropy terms, steps whose advantage is 0 are not among them",
+    ),
     "train/clip_fraction": ("share", "tokens where the ratio clip is active"),
     "train/dual_clip_fraction": ("share", "tokens where the dual clip is active"),
     "train/ratio_max": ("ratio", "largest importance ratio of any token in any optimiser step"),
@@ -83,11 +106,23 @@ METRICS: dict[str, tuple[str, str]] = {
         "(not measured with generator.backend=torch, which copies tensors into a model of its own)",
     ),
     "train/grad_norm": ("norm", "global gradient norm before clipping, mean over optimiser steps"),
+    "train/grad_scale": (
+        "share",
+        "what clipping leaves of a gradient, min(1, train.grad_clip / norm), mean over optimiser steps",
+    ),
     "train/lr": ("1/step", "learning rate"),
-    "train/optimizer_steps": ("steps", "optimiser steps taken"),
+    "train/optimizer_steps": (
+        "steps",
+        "optimiser steps taken; with train.minibatch_rows they grow with the number of rows, step-wise with "
+        "that of steps played, so a policy that plays longer also trains more often",
+    ),
     "train/skipped_steps": ("steps", "mini-batches without any gradient: no step was taken"),
     "train/skipped_rows": ("share", "token rows without any gradient, left out of forward and backward"),
-    "train/loss_tokens": ("tokens", "tokens under the loss, over all epochs"),
+    "train/loss_tokens": (
+        "tokens",
+        "tokens that went through the loss, over all epochs: those with a gradient, which with neither KL nor "
+        "entropy term leaves out steps whose advantage is 0",
+    ),
     "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
     "train/padded_fraction": ("share", "padding among the positions computed"),
     "eval/n": ("tasks", "tasks played"),

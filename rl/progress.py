@@ -12,10 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 _PHASES = ("rollout", "credit", "learner", "other")
-_HEADER = (
-    f"{'update':>9} {'success':>7} {'return':>6} {'mixed':>5} {'σ(A)':>6} {'KL':>8} {'entropy':>7} "
-    f"{'‖g‖':>7} {'sampled/s':>9} {'trained/s':>9} {'time':>6} {'left':>7}  rollout/credit/learn/other"
-)
+_KL = {"train/kl_ref": "KL-ref", "train/kl_moved": "KL-moved"}
+"""The KL that moves, the first that was measured: to the reference, or else from before the update to after."""
 _HEADER_EVERY = 25
 _BAR = 28  # characters
 
@@ -61,7 +59,7 @@ class Progress:
     def line(self, update: int, metrics: Mapping[str, float]) -> None:
         """One line about a finished update."""
         if self._lines % _HEADER_EVERY == 0:
-            self._print(_HEADER, style="bold")
+            self._print(_header(metrics), style="bold")
         self._lines += 1
         self._last = metrics
         if self._first is not None:
@@ -141,6 +139,18 @@ def _clock(seconds: float) -> str:
     return f"{minutes}min" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}"
 
 
+def _kl(metrics: Mapping[str, float]) -> str:
+    return next((name for name in _KL if name in metrics), "train/kl_moved")
+
+
+def _header(metrics: Mapping[str, float]) -> str:
+    return (
+        f"{'update':>9} {'success':>7} {'return':>6} {'mixed':>5} {'σ(A)':>6} {_KL[_kl(metrics)]:>8} "
+        f"{'entropy':>7} {'‖g‖':>7} {'sampled/s':>9} {'trained/s':>9} {'time':>6} {'left':>7}  "
+        "rollout/credit/learn/other"
+    )
+
+
 def _line(update: int, updates: int, metrics: Mapping[str, float], left: float | None) -> str:
     def show(name: str, form: str, width: int) -> str:
         value = metrics.get(name)
@@ -153,7 +163,7 @@ def _line(update: int, updates: int, metrics: Mapping[str, float], left: float |
             show("rollout/return", ".2f", 6),
             show("rollout/mixed_groups", ".0%", 5),
             show("credit/advantage_std", ".3f", 6),
-            show("train/kl_ref" if metrics.get("train/kl_ref") else "train/kl_sampled", ".1e", 8),
+            show(_kl(metrics), ".1e", 8),
             show("train/entropy", ".3f", 7),
             show("train/grad_norm", ".3g", 7),
             show("speed/rollout_tokens_per_s", ".0f", 9),
