@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 import torch
 
 SAMPLE = 131_072
-"""Most elements compared of one weight: evenly spaced ones, so a share is known to 0.3 % (two standard errors)."""
+"""Most elements compared of one weight, evenly spaced: a share is known to 0.3 % (two standard errors)."""
 
 
 class Handed:
@@ -45,7 +45,7 @@ class Handed:
         self._before[name] = now
 
     def share(self) -> float | None:
-        """Of all trained elements, the share that changed between the last two passes; None after the first."""
+        """The share of trained elements that changed between the last two passes; None after the first."""
         if not self._changed:
             return None
         total = sum(size for size, _, _ in self._changed)

@@ -163,9 +163,8 @@ class Learner:
                     ) from error
         self.version += 1
         if watched:
-            tally.kl_moved = (
-                kl_moved(logp_before, self._scored(self.engine.module, watched)) if tally.steps else 0.0
-            )
+            logp_after = self._scored(self.engine.module, watched) if tally.steps else logp_before
+            tally.kl_moved = kl_moved(logp_before, logp_after)
         seconds = time.perf_counter() - began
         return {**tally.metrics(), "train/lr": lr, "speed/train_tokens_per_s": tally.input_tokens / seconds}
 

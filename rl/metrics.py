@@ -120,8 +120,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/skipped_rows": ("share", "token rows without any gradient, left out of forward and backward"),
     "train/loss_tokens": (
         "tokens",
-        "tokens that went through the loss, over all epochs: those with a gradient, which with neither KL nor "
-        "entropy term leaves out steps whose advantage is 0",
+        "tokens that went through the loss, over all epochs: those with a gradient. With neither KL nor "
+        "entropy term, steps whose advantage is 0 are left out",
     ),
     "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
     "train/padded_fraction": ("share", "padding among the positions computed"),

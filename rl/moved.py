@@ -15,7 +15,7 @@ from rl.assemble import TokenRow
 from rl.loss import MAX_LOG_RATIO
 
 SHARE = 64
-"""One in so many tokens is scored: two forward passes over it cost about 1 % of forward and backward over all."""
+"""One in so many tokens is scored, twice: about 1 % of what forward and backward over all of them cost."""
 
 
 def watched_rows(rows: Sequence[TokenRow], most: int) -> list[TokenRow]:

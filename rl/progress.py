@@ -13,7 +13,7 @@ from rich.table import Table
 
 _PHASES = ("rollout", "credit", "learner", "other")
 _KL = {"train/kl_ref": "KL-ref", "train/kl_moved": "KL-moved"}
-"""The KL that moves, the first that was measured: to the reference, or else from before the update to after."""
+"""The KL that moves: to the reference, or without one from before the update to after it."""
 _HEADER_EVERY = 25
 _BAR = 28  # characters
 

@@ -49,7 +49,8 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
         contract: To be checked afterwards; None: nothing is.
 
     Returns:
-        `train/weights_changed` since the last transfer, and `sync/…` with a contract, see `rl.metrics.METRICS`.
+        `train/weights_changed` since the last transfer, and with a contract `sync/…`; see
+        `rl.metrics.METRICS`.
 
     Raises:
         SyncError: the version did not arrive, or the contract is broken.

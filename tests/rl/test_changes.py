@@ -64,7 +64,7 @@ def test_a_change_below_the_resolution_of_what_is_handed_over_is_none():
 
 
 def test_of_large_weights_evenly_spaced_elements_stand_for_all(monkeypatch):
-    """Changed columns of a matrix are a quarter of what is compared, also where the distance could be a row."""
+    """Changed columns are a quarter of what is compared, also where the distance could be a row."""
     monkeypatch.setattr(changes, "SAMPLE", 64)
     handed = Handed({"a", "b"})
     weights = {"a": torch.zeros(64, 64), "b": torch.zeros(64)}  # every 64th element would be one column
@@ -137,9 +137,8 @@ def test_what_clipping_leaves_of_the_gradient(batch):
     metrics = free.update(*batch, update=1)
     assert metrics["train/grad_scale"] == 1.0
     tight = make_learner(tiny_model(VOCAB, std=0.3), batches=BATCHES, optim=OptimOptions(grad_clip=1e-3))
-    assert tight.update(*batch, update=1)["train/grad_scale"] == pytest.approx(
-        1e-3 / metrics["train/grad_norm"]
-    )
+    scale = tight.update(*batch, update=1)["train/grad_scale"]
+    assert scale == pytest.approx(1e-3 / metrics["train/grad_norm"])
 
 
 def test_rows_to_watch_are_few_spread_and_never_none():

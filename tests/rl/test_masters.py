@@ -1,4 +1,4 @@
-"""Small steps are kept: a bfloat16 model learns like a float32 one, in every engine, and resumes to the bit."""
+"""Small steps are kept: a bfloat16 model learns like a float32 one, whatever the engine, resume included."""
 
 import numpy as np
 import pytest
@@ -137,7 +137,9 @@ def test_a_resume_goes_on_to_the_bit(batch, tmp_path):
     for update in (3, 4):
         again.update(*batch, update=update)
     assert all(torch.equal(copy, masters_of(again)[name]) for name, copy in masters_of(whole).items())
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(whole.named_weights(), again.named_weights()))
+    assert all(
+        torch.equal(a, b) for (_, a), (_, b) in zip(whole.named_weights(), again.named_weights(), strict=True)
+    )
     rounded = trained(rounded_model(), batch, updates=2)
     rounded.engine._masters.take()  # the fault: masters made anew from what is rounded
     for update in (3, 4):
