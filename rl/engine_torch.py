@@ -120,9 +120,9 @@ class TorchEngine:
         if self._masters.state():
             if not (folder / MASTERS_FILE).is_file():
                 raise StateError(
-                    f"{folder} holds no {MASTERS_FILE}: it was written before this engine kept float32 "
-                    "copies of bfloat16 weights, and most steps of its run were lost in rounding. Start a new run "
-                    f"from its weights (model.path={folder})"
+                    f"{folder} holds no {MASTERS_FILE}: it was written before this engine kept float32 copies "
+                    "of bfloat16 weights, and most of its steps were lost in rounding. Start a new run from "
+                    f"its weights (model.path={folder})"
                 )
             self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))
         self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))

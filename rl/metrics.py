@@ -12,7 +12,7 @@ from agent.rollout_groups import Tally
 from agent.types import Group
 from credit.pipeline import METRICS as CREDIT_METRICS
 
-_PROBED = ("entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
+_PROBED = ("logp_sampled", "entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
 _PRIVILEGED = ("logp_peer", "logp_hindsight")
 
 METRICS: dict[str, tuple[str, str]] = {
@@ -21,6 +21,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/score": ("0–1", "mean task score of a trajectory"),
     "rollout/return": ("env reward", "mean sum of a trajectory's unscaled rewards"),
     "rollout/mixed_groups": ("share", "groups with successes and failures: those with an outcome signal"),
+    "rollout/flat_groups": (
+        "share",
+        "groups whose trajectories all have the same return: their outcomes give no gradient",
+    ),
     "rollout/steps": ("steps", "mean length of a trajectory"),
     "rollout/truncated": ("share", "trajectories ended by the step limit"),
     "rollout/well_formed": ("share", "steps whose response has the required tags in order"),
@@ -193,12 +197,14 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         families[tr.family].append(tr.success)
     tokens = sum(tr.tokens_sampled for tr in trajectories)
     mixed = [len({tr.success for tr in group}) == 2 for group in groups if group]
+    flat = [len({sum(s.reward for s in tr.steps) for tr in group}) == 1 for group in groups if group]
     return {
         "rollout/success": _mean([tr.success for tr in trajectories]),
         **{f"rollout/success/{family}": _mean(wins) for family, wins in sorted(families.items())},
         "rollout/score": _mean([tr.score for tr in trajectories]),
         "rollout/return": _mean([sum(s.reward for s in tr.steps) for tr in trajectories]),
         "rollout/mixed_groups": _mean(mixed),
+        "rollout/flat_groups": _mean(flat),
         "rollout/steps": len(steps) / len(trajectories),
         "rollout/truncated": _mean([tr.truncated for tr in trajectories]),
         "rollout/well_formed": _mean([s.well_formed for s in steps]),
