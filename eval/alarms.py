@@ -27,7 +27,7 @@ class Raised:
 
 
 def read_alarms(run_dir: Path) -> list[Raised]:
-    """Returns what was raised in a run: what still holds first, then the newest first; empty without a record."""
+    """Returns what a run has raised: what still holds, then the rest, newest first; nothing without a record."""
     path = run_dir / FILE
     if not path.is_file():
         return []

@@ -103,9 +103,9 @@ ALARMS = (
         "no_valid_action",
         _unanswered,
         lambda record: (
-            f"no success, and {record['rollout/valid']:.1%} of the steps are valid: the policy does not answer "
-            "in the form it is asked for; prompt.template or prompt.form may not fit the model, or responses "
-            f"are cut ({record.get('rollout/cut_responses', 0.0):.0%}, prompt.max_response_tokens)"
+            f"no success, and {record['rollout/valid']:.1%} of the steps are valid: the policy does not give "
+            "actions in the form asked for; prompt.template may not fit the model, or responses are cut "
+            f"({record.get('rollout/cut_responses', 0.0):.0%} of them, prompt.max_response_tokens)"
         ),
     ),
     Alarm("no_contrast", lambda record: _flat(record) and not _unanswered(record), _flat_text),
@@ -116,8 +116,9 @@ ALARMS = (
         lambda record: record.get("train/weights_changed", 1.0) < STILL and not _flat(record),
         lambda record: (
             f"updates change {record['train/weights_changed']:.2%} of the weights the policy samples with "
-            f"({record.get('train/optimizer_steps', 0.0):.0f} optimiser steps, lr {record.get('train/lr', 0.0):.2g}): "
-            "train.lr is too small for their type, or nothing has a gradient (train/skipped_rows)"
+            f"({record.get('train/optimizer_steps', 0.0):.0f} optimiser steps, lr "
+            f"{record.get('train/lr', 0.0):.2g}): train.lr is too small for their type, or nothing has a "
+            "gradient (train/skipped_rows)"
         ),
     ),
     Alarm(
@@ -125,8 +126,9 @@ ALARMS = (
         lambda record: record.get("train/grad_scale", 1.0) < TIGHT,
         lambda record: (
             f"clipping leaves {record['train/grad_scale']:.1%} of the gradient (norm "
-            f"{record['train/grad_norm']:.3g}): train.grad_clip decides the size of every step, not the data; "
-            "look at train.aggregation and the size of advantages (credit/advantage_abs_max), or raise it"
+            f"{record['train/grad_norm']:.3g}): every gradient counts the same, however much it has to say; "
+            "look at train.aggregation and the size of advantages (credit/advantage_abs_max), or raise "
+            "train.grad_clip"
         ),
     ),
 )

@@ -120,8 +120,8 @@ class TorchEngine:
         if self._masters.state():
             if not (folder / MASTERS_FILE).is_file():
                 raise StateError(
-                    f"{folder} holds no {MASTERS_FILE}: it was written before this engine kept float32 copies "
-                    "of bfloat16 weights, and most of its steps were lost in rounding. Start a new run from "
+                    f"{folder} holds no {MASTERS_FILE}: it was written before bfloat16 weights had float32 "
+                    "copies in this engine, and most of its steps were lost in rounding. Start a new run from "
                     f"its weights (model.path={folder})"
                 )
             self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))

@@ -11,10 +11,12 @@ length included, whether or not the loss sees them):
 - `logp_hindsight`: under them with the trajectory's own outcome and last observation in the context.
 
 NaN where there is no such context. What the learner scores has the weights of now. Credit stages subtract
-`logp_sampled` from a teacher's, and the difference has to be the context's alone: where the weights have moved
-since (`rollout.staleness`), or the sampler computes otherwise than the learner, `logp_sampled` is the
-learner's own, without a context, which costs a forward pass more. The services are continuations, see `rl.continuations`. Each measurement
-logs what it cost; one that nobody asks for costs nothing.
+`logp_sampled` from a teacher's, and the difference has to be the context's alone: where the weights have
+moved since (`rollout.staleness`), or the sampler computes otherwise than the learner, `logp_sampled` is the
+learner's own, without a context, which costs a forward pass more.
+
+The services are continuations, see `rl.continuations`. Each measurement logs what it cost; one that nobody
+asks for costs nothing.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_logp_hindsight_is_the_response_after_its_own_end(world):
 
 
 def test_a_teacher_with_no_more_to_read_has_gap_0_though_the_weights_have_moved(world, monkeypatch):
-    """The context is empty and the weights are one update older than the learner's: the gap is 0, not theirs."""
+    """The context is empty, the sampler's weights are older than the learner's: that is no gap."""
     monkeypatch.setattr("rl.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0))
     rows = token_rows(world.groups, mask_truncated=False)
     said = [logp for logp, _ in measure_rows(world.module, rows, temperature=0.8, token_budget=4096)]
