@@ -27,7 +27,7 @@ class Raised:
 
 
 def read_alarms(run_dir: Path) -> list[Raised]:
-    """Returns what a run has raised: what still holds, then the rest, newest first; nothing without a record."""
+    """Returns what a run has raised: what still holds, then the rest, newest first."""
     path = run_dir / FILE
     if not path.is_file():
         return []

@@ -121,8 +121,8 @@ class TorchEngine:
             if not (folder / MASTERS_FILE).is_file():
                 raise StateError(
                     f"{folder} holds no {MASTERS_FILE}: it was written before bfloat16 weights had float32 "
-                    "copies in this engine, and most of its steps were lost in rounding. Start a new run from "
-                    f"its weights (model.path={folder})"
+                    "copies in this engine, and most of its steps were lost in rounding. Start a new run "
+                    f"from its weights (model.path={folder})"
                 )
             self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))
         self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))
