@@ -32,11 +32,10 @@ def read_alarms(run_dir: Path) -> list[Raised]:
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]  # a run in progress may end in half a line
     held: dict[str, Raised] = {}
     ended: list[Raised] = []
-    for line in text[
-        : text.rfind("\n") + 1
-    ].splitlines():  # a run that is being written may end in half a line
+    for line in whole.splitlines():
         event = json.loads(line)
         name, update = event["alarm"], event["update"]
         if event["raised"]:

@@ -91,8 +91,8 @@ def _no_effect(stage: str, metric: str, meaning: str) -> Alarm:
 
     def says(record: Record) -> str:
         return (
-            f"credit.{stage} does next to nothing ({metric} {record[metric]:.2g}, {meaning}): this is the "
-            "method without it; its thresholds may be out of reach of what it compares, see its options"
+            f"credit.{stage} does next to nothing ({metric} {record[metric]:.2g}, {meaning}): the run is as "
+            "one without it; its thresholds may be out of reach of what it compares, see its options"
         )
 
     return Alarm(f"no_effect/{stage}", holds, says)

@@ -74,7 +74,7 @@ def test_what_moves_memory():
 
 
 def test_the_torch_engine_has_a_float32_copy_too():
-    """Ψ parameters in bfloat16: gradients and master of 4 bytes, moments of 8; only gradients are not saved."""
+    """Ψ parameters in bfloat16: gradients and master of 4 bytes, moments of 8; gradients are not saved."""
     loaded, part = load("alfworld_1.5b", torch := ["train.engine=torch"]), parts("alfworld_1.5b", *torch)[1]
     assert (part["weights"].step, part["gradients"].step, part["optimiser"].step) == (
         2 * PSI,
