@@ -20,7 +20,7 @@ KINDS = {
     AuxLoss: "loss",
 }
 COST = {
-    "logp_sampled": "",
+    "logp_sampled": "a forward pass where weights have moved on or the generator computes otherwise",
     "entropy": "a forward pass over the update's tokens",
     "logp_ref": "a forward pass of the reference",
     "logp_peer": "a forward pass with a sibling's text in the context",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from commands.plan_parts import GIB, Memory, memory_of, model_shape, training_of
 from configs.load import Loaded, load
 from configs.schema import Config
 from configs.text import ConfigError
+from rl.memory import training_state
 
 GPUS = build.ROOT / "docs" / "gpu.md"
 COUNTS = (1, 2, 4, 8, 16, 32)
@@ -142,8 +143,10 @@ def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[
     config = loaded.config
     shape, training = model_shape(config.model.path), training_of(config, ranks)
     b, psi, trained = training.b, shape.parameters, training.trained(shape)
-    # Merged weights, DeepSpeed's copy of what is trained, and 12 bytes of optimiser state for each of these.
-    saved = b * psi + ((4 if training.r else b) + 12) * trained
+    # Merged weights; adapters, or DeepSpeed's copy of what is trained; the optimiser's state of all ranks.
+    copied = 4 if training.r else 0 if training.stage is None else b
+    kept = training_state(shape, replace(training, ranks=1, offload=False)).optimizer
+    saved = b * psi + copied * trained + kept
     facts = [
         ("parameters", f"{psi / 1e6:,.0f} M" + (f", {trained / 1e6:,.1f} M trained" if training.r else ""))
     ]

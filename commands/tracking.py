@@ -1,4 +1,4 @@
-"""The mirrors of a run's record that its configuration asks for."""
+"""The mirrors of a run's record: its alarms, and what its configuration asks for."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from commands import build
 from configs.schema import Config
+from rl.alarms import AlarmLog
 from rl.track import Mirror
 
 
 def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> list[Mirror]:
-    """Opens W&B and TensorBoard, as far as wanted."""
+    """Opens the record of alarms, and W&B and TensorBoard as far as wanted."""
     logging = config.logging
-    found: list[Mirror] = []
+    found: list[Mirror] = [AlarmLog(run_dir, report)]
     if logging.wandb != "off":
         from rl.track_wandb import WandbMirror, WandbOptions
 

@@ -295,6 +295,7 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
         window=probes.window,
         token_budget=config.train.token_budget,
         reference=None if reference is None else ResponseModel(reference),
+        exact_sampler=config.generator.backend == "torch" and config.model.dtype == "float32",
     )
 
 

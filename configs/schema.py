@@ -31,7 +31,10 @@ class ModelConfig(Section):
     """The policy's weights."""
 
     path: str = Field("agent/assets/alfworld-tiny", description="Hugging Face folder or model id.")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="Weights and activations.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description="Weights and activations. With bfloat16 the optimiser keeps float32 weights of its own.",
+    )
     gradient_checkpointing: bool = Field(False, description="Trade compute for activation memory.")
     lora: LoraConfig = LoraConfig()
 
@@ -177,7 +180,10 @@ class TrainConfig(Section):
     epochs: int = Field(1, ge=1, description="Passes over an update's rows.")
     minibatches: int = Field(1, ge=1, description="Optimiser steps a pass (rows split by trajectory).")
     minibatch_rows: int | None = Field(
-        None, ge=1, description="Most rows an optimiser step, instead of `minibatches` (papers: 256 or 64)."
+        None,
+        ge=1,
+        description="Most rows an optimiser step, instead of `minibatches` (papers: 256 or 64). An update "
+        "then takes the more steps the more rows it has: step-wise, the longer its trajectories are.",
     )
     token_budget: int = Field(16384, ge=64, description="Most padded tokens a forward pass (memory only).")
     lr: float = Field(1e-6, gt=0.0, description="Learning rate after warm-up.")

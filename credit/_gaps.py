@@ -2,6 +2,7 @@
 
     gap_i = logp_teacher_i - logp_sampled_i,    i a response token
 
+Both are of the same weights, so that the gap is the context's alone: `rl.probes` sees to it.
 The teacher is the policy itself with privileged text in its context: a successful sibling (`peer`), or the
 trajectory's own outcome and final state (`hindsight`). Where it had no such context, its column holds NaN:
 the gap is 0 there and the weight 1. A segment is one row: the whole response of a step, since the table

@@ -160,11 +160,16 @@ def param(
 
 @dataclass(frozen=True)
 class Stage:
-    """Base of all stages: checks every field against its `param` when built."""
+    """Base of all stages: checks every field against its `param` when built.
+
+    Attributes:
+        activity: The name in `metrics_doc` of what is 0 where the stage changes nothing; "" if there is none.
+    """
 
     requires: ClassVar[frozenset[str]] = frozenset()
     metrics_doc: ClassVar[Mapping[str, str]] = {}
     columns_doc: ClassVar[Mapping[str, str]] = {}
+    activity: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for parameter in fields(self):

@@ -93,6 +93,7 @@ class GiGPO(Estimator):
     )
 
     compares_returns = True
+    activity = "step_abs_mean"
     metrics_doc = {
         **GROUP_METRICS,
         "singleton_fraction": "share of rows alone at their anchor (no step signal)",

@@ -52,6 +52,7 @@ class HCAPO(ReadsTeacher, Reweighter):
     do_no_harm: bool = param(True, "a success's step never loses by the step term")
     eps: float = param(1e-6, "added to the standard deviation", low=0)
 
+    activity = "micro_abs_mean"
     metrics_doc = GAP_METRICS | {
         "ratio_mean": "mean r over steps with a teacher",
         "clipped_fraction": "share of them whose ratio was at a bound",

@@ -37,6 +37,13 @@ METRICS: dict[str, str] = {
 }
 """Every metric a pipeline can report, with its meaning."""
 
+ACTIVITY: dict[str, tuple[str, str]] = {
+    name: (f"credit/{name}/{stage.activity}", stage.metrics_doc[stage.activity])
+    for name, stage in stages().items()
+    if stage.activity
+}
+"""Stage → the metric that is 0 where it changes nothing, with its meaning; only stages that have one."""
+
 COLUMNS: dict[str, str] = {
     f"{name}.{key}": doc for name, stage in stages().items() for key, doc in stage.columns_doc.items()
 }

@@ -73,6 +73,7 @@ class ProGPOPeer(Estimator):
     eps: float = param(1e-6, "added to standard deviations", low=0)
 
     compares_returns = True
+    activity = "step_abs_mean"
     metrics_doc = {
         **GROUP_METRICS,
         "peer_fraction": "share of rows with a peer of the same past",

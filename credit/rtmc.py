@@ -44,6 +44,7 @@ class RTMC(Estimator):
     eps: float = param(1e-6, "added to the divisor", low=0)
 
     compares_returns = True
+    activity = "branching_fraction"
     metrics_doc = {
         **GROUP_METRICS,
         "branching_fraction": "share of rows at a state where more than one action was tried",

@@ -123,6 +123,7 @@ class SCPO(Shaper):
 
     returns_only = True
     requires = frozenset({"pair_scorer"})
+    activity = "credited_fraction"
     metrics_doc = {
         "credited_fraction": "share of failed steps, in groups with a success, that are matched",
         "credit_mean": "mean r over matched steps",

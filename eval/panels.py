@@ -14,8 +14,8 @@ PANELS = (
         {"rollout/well_formed": "well-formed", "rollout/admissible": "admissible", "rollout/valid": "valid"},
         share=True,
     ),
-    Panel("Entropy of the next token, nats", {"train/entropy": "entropy"}),
-    Panel("KL, nats a token", {"train/kl_ref": "to the reference", "train/kl_sampled": "to the sampler"}),
+    Panel("Entropy of tokens under the loss, nats", {"train/entropy": "entropy"}),
+    Panel("KL, nats a token", {"train/kl_ref": "to the reference", "train/kl_moved": "of the update"}),
     Panel("Gradient norm before clipping", {"train/grad_norm": "norm"}),
     Panel(
         "Time of an update, s",

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from credit.pipeline import METRICS as CREDIT_METRICS
 from eval import figures
+from eval.alarms import read_alarms
 from eval.best import best_of
 from eval.compare import Comparison, compare, disjoint
 from eval.costs import phases, tokens
@@ -59,6 +60,7 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
         .get_template("report.html.j2")
         .render(
             run=run,
+            alarms=read_alarms(run.path),
             line=result_line(run, path) if both else None,
             paired=_paired(run) if both else None,
             disjoint=both and disjoint(run.before, run.after),

@@ -39,12 +39,14 @@ class Engine(Protocol):
         model: The Hugging Face model in it; for its configuration and `save_pretrained`.
         rank: Of this process, from 0.
         world_size: Processes that share every optimiser step.
+        grad_clip: Limit of the global gradient norm.
     """
 
     module: nn.Module
     model: PreTrainedModel
     rank: int
     world_size: int
+    grad_clip: float
 
     @property
     def device(self) -> torch.device:

@@ -74,6 +74,7 @@ class DeepSpeedEngine:
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         join(timeout_s)
         self.model = model
+        self.grad_clip = options.grad_clip
         self._zero_stage, self._timeout_s = zero_stage, timeout_s
         self._adapted = has_adapters(model)
         parameters = [p for p in model.parameters() if p.requires_grad]

@@ -1,4 +1,4 @@
-"""The training engine of one process: plain PyTorch with fused AdamW."""
+"""The training engine of one process: plain PyTorch with fused AdamW, on float32 weights or masters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from agent.ranks import Alone
 from rl.engine import NonFiniteError, OptimOptions, StateError
 from rl.forward import ResponseModel
 from rl.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
+from rl.masters import Masters
 
-STATE_FILE = "optimizer.pt"
+STATE_FILE, MASTERS_FILE = "optimizer.pt", "masters.pt"
 
 
 class TorchEngine:
-    """See `rl.engine.Engine`."""
+    """See `rl.engine.Engine`.
+
+    Weights of type bfloat16 keep float32 master weights (`rl.masters`); adapters (`rl.lora`) are float32 and
+    need none.
+    """
 
     rank = 0
     world_size = 1
@@ -44,16 +49,16 @@ class TorchEngine:
         self.module = ResponseModel(model)
         self.model = model
         self._adapted = has_adapters(model)
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._grad_clip = options.grad_clip
+        self._masters = Masters(model)
+        self.grad_clip = options.grad_clip
         self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=0.0, betas=options.betas, weight_decay=options.weight_decay, fused=True
+            self._masters.trained, lr=0.0, betas=options.betas, weight_decay=options.weight_decay, fused=True
         )
 
     @property
     def device(self) -> torch.device:
         """See `Engine.device`."""
-        return self._parameters[0].device
+        return self._masters.trained[0].device
 
     def backward(self, loss: torch.Tensor, *, last: bool) -> None:
         """See `Engine.backward`."""
@@ -61,13 +66,14 @@ class TorchEngine:
 
     def step(self, lr: float) -> float:
         """See `Engine.step`."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._grad_clip))
+        norm = float(torch.nn.utils.clip_grad_norm_(self._masters.trained, self.grad_clip))
         if not math.isfinite(norm):
             self.discard()
             raise NonFiniteError(f"gradient norm is {norm}")
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
+        self._masters.give()
         self.discard()
         return norm
 
@@ -99,15 +105,26 @@ class TorchEngine:
             if name not in weights:
                 raise KeyError(f"no weight named {name!r} among the {len(weights)} given")
             target.copy_(weights[name])
+        self._masters.take()
 
     def save(self, folder: Path) -> None:
         """See `Engine.save`."""
         torch.save(self._optimizer.state_dict(), folder / STATE_FILE)
+        if masters := self._masters.state():
+            torch.save(masters, folder / MASTERS_FILE)
 
     def load(self, folder: Path) -> None:
         """See `Engine.load`."""
         if not (folder / STATE_FILE).is_file():
             raise StateError(f"{folder} holds no {STATE_FILE}: another engine wrote it (train.engine)")
+        if self._masters.state():
+            if not (folder / MASTERS_FILE).is_file():
+                raise StateError(
+                    f"{folder} holds no {MASTERS_FILE}: it was written before bfloat16 weights had float32 "
+                    "copies in this engine, and most of its steps were lost in rounding. Start a new run "
+                    f"from its weights (model.path={folder})"
+                )
+            self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))
         self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))
 
 

@@ -14,10 +14,13 @@ from transformers import PreTrainedModel
 
 from configs.seeds import derive
 from rl.assemble import Advantage, TokenRow, TokenWeight
+from rl.changes import Handed
 from rl.engine import Engine, NonFiniteError
 from rl.forward import ResponseModel, score_rows
-from rl.loss import MAX_LOG_RATIO, LossOptions, auxiliary_loss, kl_estimate, policy_loss
+from rl.lora import trained_names
+from rl.loss import MAX_LOG_RATIO, LossOptions, auxiliary_loss, kl_estimate, kl_is_held, policy_loss
 from rl.mismatch import Prepared, prepare
+from rl.moved import kl_moved, watched_rows
 from rl.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.schedule import LearningRate
 from rl.tally import MAXIMA, SUMS, Tally
@@ -61,6 +64,7 @@ class Learner:
     Attributes:
         version: Updates applied; the version of `named_weights`.
         ranks: The processes that share its work; all of them call each method with the same arguments.
+        handed: What the policy was given last (`rl.sync`).
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Learner:
         self.version = 0
         self.engine = engine
         self.ranks = engine.channel()
+        self.handed = Handed(trained_names(engine.model))
         self._loss, self._batches, self._lr = loss, batches, lr
         self._temperature, self._seed = temperature, seed
         self._reference = None
@@ -153,6 +158,8 @@ class Learner:
         prepared = rows if isinstance(rows, Prepared) else self.prepare(rows)
         rows, logp_old = prepared.rows, prepared.logp_old
         logp_ref = None if self._reference is None else self._scored(self._reference, rows)
+        watched = watched_rows(rows, self._batches.token_budget)
+        logp_before = self._scored(self.engine.module, watched)
         tally = Tally(before=prepared.metrics)
         lr = self._lr.at(update)
         for epoch in range(self._batches.epochs):
@@ -171,6 +178,9 @@ class Learner:
                         "Lower train.lr, or look at this update's trajectories"
                     ) from error
         self.version += 1
+        if watched:
+            logp_after = self._scored(self.engine.module, watched) if tally.steps else logp_before
+            tally.kl_moved = kl_moved(logp_before, logp_after)
         seconds = time.perf_counter() - began
         return {**tally.metrics(), "train/lr": lr, "speed/train_tokens_per_s": tally.input_tokens / seconds}
 
@@ -196,25 +206,28 @@ class Learner:
         engine = self.engine
         batches = bins([len(row.ids) for row in rows], self._batches.token_budget)
         rounds = math.ceil(len(batches) / engine.world_size)
-        sums, maxima = torch.zeros(len(SUMS), dtype=torch.float64), torch.zeros(len(MAXIMA))
+        sums, maxima = dict.fromkeys(SUMS, 0.0), dict.fromkeys(MAXIMA, 0.0)
         for k in range(rounds):
             index = k * engine.world_size + engine.rank
             batch = collate([rows[i] for i in batches[min(index, len(batches) - 1)]], engine.device)
-            loss, batch_sums, batch_maxima = self._forward(batch)
+            loss, measured = self._forward(batch)
             mine = index < len(batches)
             engine.backward(loss * (engine.world_size if mine else 0.0), last=k == rounds - 1)
             if mine:
-                sums += batch_sums.cpu()
-                maxima = torch.maximum(maxima, batch_maxima.cpu())
-        values = dict(zip(SUMS, engine.reduce(sums.tolist(), "sum"), strict=True))
+                numbers = torch.stack(list(measured.values())).tolist()  # one wait for the device
+                found = dict(zip(measured, numbers, strict=True))
+                sums = {name: sums[name] + found[name] for name in SUMS}
+                maxima = {name: max(maxima[name], found[f"max_{name}"]) for name in MAXIMA}
+        values = dict(zip(SUMS, engine.reduce(list(sums.values()), "sum"), strict=True))
         if not math.isfinite(values["loss"]):
             engine.discard()
             raise NonFiniteError(f"the loss is {values['loss']}")
-        peaks = dict(zip(MAXIMA, engine.reduce(maxima.tolist(), "max"), strict=True))
-        tally.add(values, peaks, engine.step(lr))
+        peaks = dict(zip(MAXIMA, engine.reduce(list(maxima.values()), "max"), strict=True))
+        norm = engine.step(lr)
+        tally.add(values, peaks, norm, min(1.0, engine.grad_clip / norm) if norm else 1.0)
 
-    def _forward(self, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Loss of a micro-batch, with the sums (`SUMS`) and maxima (`MAXIMA`) to report."""
+    def _forward(self, batch: TokenBatch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Loss of a micro-batch, and what to report of it: the names in `SUMS`, and `MAXIMA` with `max_`."""
         options = self._loss
         logp_T, entropy_T = self.engine.module(
             batch.ids_BL, batch.position_T, batch.target_T, self._temperature, options.entropy_coef > 0
@@ -223,9 +236,10 @@ class Learner:
             logp_T, batch.logp_sampled_T, batch.advantage_T, batch.seq_T, options, batch.logp_old_T
         )
         total_T = terms.loss_T
-        kl_T = torch.zeros_like(logp_T)
+        kl_T = held_T = torch.zeros_like(logp_T)
         if batch.logp_ref_T is not None:
             kl_T = kl_estimate(logp_T, batch.logp_ref_T, options.kl_kind)
+            held_T = kl_is_held(logp_T, batch.logp_ref_T, options.kl_kind)
             total_T = total_T + options.kl_coef * kl_T
         if options.entropy_coef > 0:
             total_T = total_T - options.entropy_coef * entropy_T
@@ -238,21 +252,28 @@ class Learner:
             gap_T = batch.logp_sampled_T - logp_T
             # k3 of KL(sampler ‖ now), in float64: differences of 1e-5 would vanish beside 1
             away_T = (-gap_T.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-            counts = [len(logp_T), batch.tokens, batch.ids_BL.numel()]
-            sums = torch.stack(
-                [
-                    loss.double(),
-                    (batch.weight_T * terms.loss_T).sum().double(),
-                    (batch.weight_T * aux_T).sum().double(),
-                    kl_T.sum().double(),
-                    entropy_T.sum().double(),
-                    terms.clipped_T.sum().double(),
-                    terms.dual_clipped_T.sum().double(),
-                    gap_T.sum().double(),
-                    gap_T.abs().sum().double(),
-                    (away_T.exp() - away_T - 1.0).sum(),
-                    *torch.tensor(counts, dtype=torch.float64, device=loss.device),
-                ]
-            )
-            maxima = torch.stack([terms.ratio_T.max(), gap_T.abs().max()])
-        return loss, sums, maxima
+            sums = {
+                "loss": loss,
+                "policy_loss": (batch.weight_T * terms.loss_T).sum(),
+                "aux_loss": (batch.weight_T * aux_T).sum(),
+                "kl": kl_T.sum(),
+                "kl_held": held_T.sum(),
+                "entropy": entropy_T.sum(),
+                "clipped": terms.clipped_T.sum(),
+                "dual_clipped": terms.dual_clipped_T.sum(),
+                "gap": gap_T.sum(),
+                "abs_gap": gap_T.abs().sum(),
+                "gap_k3": (away_T.exp() - away_T - 1.0).sum(),
+                "max_ratio": terms.ratio_T.max(),
+                "max_abs_gap": gap_T.abs().max(),
+            }
+            counts = {
+                "tokens": len(logp_T),
+                "ref_tokens": 0 if batch.logp_ref_T is None else len(logp_T),
+                "input_tokens": batch.tokens,
+                "padded_tokens": batch.ids_BL.numel(),
+            }
+            sizes = torch.tensor(list(counts.values()), dtype=torch.float64, device=loss.device)
+        return loss, {name: value.double() for name, value in sums.items()} | dict(
+            zip(counts, sizes, strict=True)
+        )

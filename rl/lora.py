@@ -87,6 +87,14 @@ def has_adapters(model: nn.Module) -> bool:
     return any(isinstance(module, LoraLayer) for module in model.modules())
 
 
+def trained_names(model: nn.Module) -> set[str]:
+    """Names, as in `merged_weights`, of the weights that training changes: all, or those with an adapter."""
+    adapted = {name for name, m in model.named_modules() if isinstance(m, LoraLayer)}
+    return {f"{name}.weight" for name in adapted} or {
+        name for name, p in model.named_parameters() if p.requires_grad
+    }
+
+
 def merged_weights(model: nn.Module, gathered: Gathered | None = None) -> Iterator[tuple[str, torch.Tensor]]:
     """Weights under the model's own names, as if it had no adapters: W + alpha/r · B·A, one at a time.
 

@@ -191,6 +191,13 @@ def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind
     raise ValueError(f"unknown KL estimator {kind!r}: one of {get_args(KlKind)}")
 
 
+def kl_is_held(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind) -> torch.Tensor:
+    """Where the outer clip of k3 holds the estimate at its limit, so that it has no gradient (bool [T])."""
+    if kind != "k3":
+        return torch.zeros_like(logp_now_T, dtype=torch.bool)
+    return kl_estimate(logp_now_T.detach(), logp_ref_T, kind) >= K3_LIMIT
+
+
 def auxiliary_loss(logp_now_T: torch.Tensor, weight_T: torch.Tensor) -> torch.Tensor:
     """Distillation on sampled tokens, per token; weights from `credit.base.AuxLoss`, constants.
 

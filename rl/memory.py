@@ -179,9 +179,10 @@ def training_state(shape: Shape, training: Training) -> State:
 
         engine torch, ZeRO-0    every rank holds all (n = 1); else n = N:
         weights                 b Ψ       (b Ψ / n at stage 3), frozen ones included; adapters 4 A
-        gradients               g A       (g A / n at stages 2, 3),  g = 4 for adapters, else b
+        gradients               g A       (g A / n at stages 2, 3),  g = 4 for adapters and the engine `torch`
+                                (summed in float32), else b
         optimiser               4 A / n master + 8 A / n moments; without a master where there is no ZeRO and
-                                weights are float32, and 2 b A for the engine `torch`
+                                what is trained is float32
         step                    the gradients once more, flat, and in float32 (stage 3: of a sub-group)
         offload                 optimiser and step in main memory
 
@@ -194,10 +195,10 @@ def training_state(shape: Shape, training: Training) -> State:
     g = 4 if training.r else training.b
     frozen = psi if training.r else 0
     base = training.b * frozen + g * a
+    master = 4 * a if g == 2 else 0
     if training.stage is None:
-        return State(base, g * a, 2 * g * a, 0, 0, 0)
+        return State(base, 4 * a, master + 8 * a, 0, 0, 0)
     if training.stage == 0:
-        master = 4 * a if g == 2 else 0
         return State(base, g * a, master + 8 * a, 0, master, 0)
     n = training.ranks
     stepped = min(a // n, SUBGROUP) if training.stage == 3 else a // n

@@ -12,7 +12,7 @@ from agent.rollout_groups import Tally
 from agent.types import Group
 from credit.pipeline import METRICS as CREDIT_METRICS
 
-_PROBED = ("entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
+_PROBED = ("logp_sampled", "entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
 _PRIVILEGED = ("logp_peer", "logp_hindsight")
 
 METRICS: dict[str, tuple[str, str]] = {
@@ -21,6 +21,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "rollout/score": ("0–1", "mean task score of a trajectory"),
     "rollout/return": ("env reward", "mean sum of a trajectory's unscaled rewards"),
     "rollout/mixed_groups": ("share", "groups with successes and failures: those with an outcome signal"),
+    "rollout/flat_groups": (
+        "share",
+        "groups whose trajectories all have the same return: their outcomes give no gradient",
+    ),
     "rollout/steps": ("steps", "mean length of a trajectory"),
     "rollout/truncated": ("share", "trajectories ended by the step limit"),
     "rollout/well_formed": ("share", "steps whose response has the required tags in order"),
@@ -59,9 +63,32 @@ METRICS: dict[str, tuple[str, str]] = {
         "Σ weight·w·(−logp_now), w the credit method's auxiliary weights (0 without): the distillation term "
         "less the teacher's part, which has no gradient; mean over optimiser steps",
     ),
-    "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens (0 without a reference)"),
-    "train/kl_sampled": ("nats", "mean of logp_sampled − logp_now: drift from the sampling policy"),
-    "train/entropy": ("nats", "entropy of the next-token distribution, mean over tokens"),
+    "train/kl_ref": ("nats", "KL estimate to the frozen reference, mean over tokens; absent without one"),
+    "train/kl_held": (
+        "share",
+        "tokens whose KL estimate stands at the limit of k3's outer clip: no KL gradient there (only with a "
+        "reference)",
+    ),
+    "train/kl_sampled": (
+        "nats",
+        "mean of logp_sampled − logp_now over the passes trained with: drift from the sampling policy. About "
+        "0 with one optimiser step an update, whatever it moves; see train/kl_moved",
+    ),
+    "train/kl_moved": (
+        "nats",
+        "k3 estimate of KL(before ‖ after the update) a token, on rows with about 1/64 of its tokens, scored "
+        "before its first optimiser step and after its last",
+    ),
+    "train/weights_changed": (
+        "share",
+        "trained weights that this update changed, in the type and form they are handed to the policy in "
+        "(bfloat16 rounded, adapters merged); of large weights, evenly spaced elements are counted",
+    ),
+    "train/entropy": (
+        "nats",
+        "entropy of the next-token distribution, mean over the tokens of train/loss_tokens: without KL and "
+        "entropy terms, steps whose advantage is 0 are not among them",
+    ),
     "train/clip_fraction": (
         "share",
         "tokens where the clip of the ratio is active: now / sampled, or with `train.mismatch` `tis` and "
@@ -87,11 +114,23 @@ METRICS: dict[str, tuple[str, str]] = {
         "(not measured with generator.backend=torch, which copies tensors into a model of its own)",
     ),
     "train/grad_norm": ("norm", "global gradient norm before clipping, mean over optimiser steps"),
+    "train/grad_scale": (
+        "share",
+        "what clipping leaves of a gradient, min(1, train.grad_clip / norm), mean over optimiser steps",
+    ),
     "train/lr": ("1/step", "learning rate"),
-    "train/optimizer_steps": ("steps", "optimiser steps taken"),
+    "train/optimizer_steps": (
+        "steps",
+        "optimiser steps taken; with train.minibatch_rows they grow with the number of rows, step-wise with "
+        "that of steps played, so a policy that plays longer also trains more often",
+    ),
     "train/skipped_steps": ("steps", "mini-batches without any gradient: no step was taken"),
     "train/skipped_rows": ("share", "token rows without any gradient, left out of forward and backward"),
-    "train/loss_tokens": ("tokens", "tokens under the loss, over all epochs"),
+    "train/loss_tokens": (
+        "tokens",
+        "tokens that went through the loss, over all epochs: those with a gradient. With neither KL nor "
+        "entropy term, steps whose advantage is 0 are left out",
+    ),
     "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
     "train/padded_fraction": ("share", "padding among the positions computed"),
     "eval/n": ("tasks", "tasks played"),
@@ -174,12 +213,14 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         families[tr.family].append(tr.success)
     tokens = sum(tr.tokens_sampled for tr in trajectories)
     mixed = [len({tr.success for tr in group}) == 2 for group in groups if group]
+    flat = [len({sum(s.reward for s in tr.steps) for tr in group}) == 1 for group in groups if group]
     return {
         "rollout/success": _mean([tr.success for tr in trajectories]),
         **{f"rollout/success/{family}": _mean(wins) for family, wins in sorted(families.items())},
         "rollout/score": _mean([tr.score for tr in trajectories]),
         "rollout/return": _mean([sum(s.reward for s in tr.steps) for tr in trajectories]),
         "rollout/mixed_groups": _mean(mixed),
+        "rollout/flat_groups": _mean(flat),
         "rollout/steps": len(steps) / len(trajectories),
         "rollout/truncated": _mean([tr.truncated for tr in trajectories]),
         "rollout/well_formed": _mean([s.well_formed for s in steps]),

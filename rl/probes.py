@@ -3,14 +3,20 @@
 Token columns, one number a response token, rows one after another as in the step table (responses cut by
 length included, whether or not the loss sees them):
 
-- `logp_sampled`: recorded by the rollout;
-- `entropy`: of the distribution the token was drawn from (nats; the sampler's temperature included);
+- `logp_sampled`: log-probability when sampled, as recorded by the rollout; scored anew where that is not what
+  the learner says (below);
+- `entropy`: of the distribution of the token (nats; the sampler's temperature included);
 - `logp_ref`: log-probability under the frozen reference;
-- `logp_peer`: under the sampling policy with a successful sibling's trajectory in the context;
-- `logp_hindsight`: under it with the trajectory's own outcome and last observation in the context.
+- `logp_peer`: under the learner's weights with a successful sibling's trajectory in the context;
+- `logp_hindsight`: under them with the trajectory's own outcome and last observation in the context.
 
-NaN where there is no such context. The services are continuations, see `rl.continuations`. Each measurement
-logs what it cost; one that nobody asks for costs nothing.
+NaN where there is no such context. What the learner scores has the weights of now. Credit stages subtract
+`logp_sampled` from a teacher's, and the difference has to be the context's alone: where the weights have
+moved since (`rollout.staleness`), or the sampler computes otherwise than the learner, `logp_sampled` is the
+learner's own, without a context, which costs a forward pass more.
+
+The services are continuations, see `rl.continuations`. Each measurement logs what it cost; one that nobody
+asks for costs nothing.
 """
 
 from __future__ import annotations
@@ -53,12 +59,15 @@ class ProbeOptions:
         window: Longest row with a privileged context (tokens); None: the prompts' window.
         token_budget: Most padded tokens a forward pass. Bounds memory, never changes a number.
         reference: The frozen model of `logp_ref`, as a `ResponseModel`.
+        exact_sampler: Sampler and learner give the same log-probabilities from the same weights, but for
+            float32's last digits.
     """
 
     peer: Peer = "random"
     window: int | None = None
     token_budget: int = 16384
     reference: nn.Module | None = None
+    exact_sampler: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +118,7 @@ class Probes:
         Raises:
             ValueError: a service or a column that nothing provides, or `logp_ref` without a reference.
         """
-        self._policy, self._module, self._play = policy, learner.engine.module, play
-        self._ranks = learner.ranks
+        self._policy, self._learner, self._play = policy, learner, play
         options = options or ProbeOptions()
         self._options, self._services, self._seed = options, services or {}, seed
         self._names = pipeline.token_columns
@@ -130,18 +138,19 @@ class Probes:
         """Measures for one rollout.
 
         Args:
-            groups: Sampled with the weights of now.
+            groups: Of the rollout.
             table: `rl.assemble.step_table` of them.
         """
         columns, metrics = token_columns(
             self._names,
             groups,
-            module=self._module,
+            module=self._learner.engine.module,
+            version=self._learner.version,
             prompts=self._play.prompts,
             temperature=self._play.temperature,
             options=self._options,
             seed=self._seed,
-            ranks=self._ranks,
+            ranks=self._learner.ranks,
         )
         continuations = Continuations(
             self._policy,
@@ -159,6 +168,7 @@ def token_columns(
     groups: Sequence[Group],
     *,
     module: nn.Module,
+    version: int,
     prompts: PromptBuilder,
     temperature: float,
     options: ProbeOptions,
@@ -170,7 +180,8 @@ def token_columns(
     Args:
         names: Out of `COLUMNS`.
         groups: Of one rollout, in any order.
-        module: A `ResponseModel` with the weights that sampled, or an engine's wrapper of one.
+        module: A `ResponseModel` with the weights of now, or an engine's wrapper of one.
+        version: Of these weights, as in `Step.policy_version`.
         prompts: As in the rollout.
         temperature: The sampler's.
         options: How to measure.
@@ -188,7 +199,7 @@ def token_columns(
     columns: dict[str, np.ndarray] = {}
     metrics: dict[str, float] = {}
     for name in sorted(names):
-        if name == "logp_sampled":  # recorded, so it costs nothing
+        if name == "logp_sampled" and _recorded_is_current(groups, version, options):  # costs nothing
             columns[name] = _joined([row.logp_sampled for row in rows])
             continue
         began = time.perf_counter()
@@ -218,6 +229,12 @@ def token_columns(
             metrics[f"probe/{name}/trimmed"] = float(told.trimmed)
             metrics[f"probe/{name}/no_room"] = float(told.no_room)
     return columns, metrics
+
+
+def _recorded_is_current(groups: Sequence[Group], version: int, options: ProbeOptions) -> bool:
+    """Whether what the rollout recorded is what the learner would say now."""
+    fresh = all(step.policy_version == version for group in groups for tr in group for step in tr.steps)
+    return options.exact_sampler and fresh
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:

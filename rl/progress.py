@@ -12,10 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 _PHASES = ("rollout", "credit", "learner", "other")
-_HEADER = (
-    f"{'update':>9} {'success':>7} {'return':>6} {'mixed':>5} {'σ(A)':>6} {'KL':>8} {'entropy':>7} "
-    f"{'‖g‖':>7} {'sampled/s':>9} {'trained/s':>9} {'time':>6} {'left':>7}  rollout/credit/learn/other"
-)
+_KL = {"train/kl_ref": "KL-ref", "train/kl_moved": "KL-moved"}
+"""The column of the KL: to the reference, or without one from before the update to after it."""
 _HEADER_EVERY = 25
 _BAR = 28  # characters
 
@@ -39,6 +37,7 @@ class Progress:
         self._rollout: tuple[int, int] | None = None  # trajectories done, tokens sampled
         self._pace: float | None = None  # s an update of this process, evaluations included
         self._last: Mapping[str, float] = {}
+        self._kl = "train/kl_moved"
         self._live: Live | None = None
 
     def stage(self, update: int, name: str) -> None:
@@ -60,13 +59,15 @@ class Progress:
 
     def line(self, update: int, metrics: Mapping[str, float]) -> None:
         """One line about a finished update."""
-        if self._lines % _HEADER_EVERY == 0:
-            self._print(_HEADER, style="bold")
+        kl = "train/kl_ref" if "train/kl_ref" in metrics else self._kl
+        if self._lines % _HEADER_EVERY == 0 or kl != self._kl:
+            self._print(_header(_KL[kl]), style="bold")
+        self._kl = kl
         self._lines += 1
         self._last = metrics
         if self._first is not None:
             self._pace = (time.perf_counter() - self._first[1]) / (update - self._first[0] + 1)
-        self._print(_line(update, self._updates, metrics, self._left(update)))
+        self._print(_line(update, self._updates, metrics, kl, self._left(update)))
 
     def evaluated(self, update: int, metrics: Mapping[str, float]) -> None:
         """One line about an evaluation."""
@@ -142,7 +143,15 @@ def _clock(seconds: float) -> str:
     return f"{minutes}min" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}"
 
 
-def _line(update: int, updates: int, metrics: Mapping[str, float], left: float | None) -> str:
+def _header(kl: str) -> str:
+    return (
+        f"{'update':>9} {'success':>7} {'return':>6} {'mixed':>5} {'σ(A)':>6} {kl:>8} "
+        f"{'entropy':>7} {'‖g‖':>7} {'sampled/s':>9} {'trained/s':>9} {'time':>6} {'left':>7}  "
+        "rollout/credit/learn/other"
+    )
+
+
+def _line(update: int, updates: int, metrics: Mapping[str, float], kl: str, left: float | None) -> str:
     def show(name: str, form: str, width: int) -> str:
         value = metrics.get(name)
         return f"{'–' if value is None else format(value, form):>{width}}"
@@ -154,7 +163,7 @@ def _line(update: int, updates: int, metrics: Mapping[str, float], left: float |
             show("rollout/return", ".2f", 6),
             show("rollout/mixed_groups", ".0%", 5),
             show("credit/advantage_std", ".3f", 6),
-            show("train/kl_ref" if metrics.get("train/kl_ref") else "train/kl_sampled", ".1e", 8),
+            show(kl, ".1e", 8),
             show("train/entropy", ".3f", 7),
             show("train/grad_norm", ".3g", 7),
             show("speed/rollout_tokens_per_s", ".0f", 9),

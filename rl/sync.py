@@ -49,25 +49,28 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
         contract: To be checked afterwards; None: nothing is.
 
     Returns:
-        `sync/…`, see `rl.metrics.METRICS`; empty without a contract.
+        `train/weights_changed` since the last transfer, and with a contract `sync/…`; see
+        `rl.metrics.METRICS`.
 
     Raises:
         SyncError: the version did not arrive, or the contract is broken.
     """
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # what training has freed would be in a waking generator's way
-    policy.load_weights(learner.named_weights(), learner.version)
+    policy.load_weights(learner.handed.passing(learner.named_weights()), learner.version)
     if policy.version != learner.version:
         raise SyncError(f"the policy reports version {policy.version} after taking version {learner.version}")
+    changed = learner.handed.share()
+    metrics = {} if changed is None else {"train/weights_changed": changed}
     if contract is None:
-        return {}
+        return metrics
     gap = learner.engine.reduce([probe_gap(learner, policy, contract)], "max")[0]
     if not gap <= contract.tolerance:
         raise SyncError(
             f"the policy's log-probabilities differ from the learner's by {gap:.3g} nats after a weight sync "
             f"(limit {contract.tolerance:g}): it samples from other weights or at another temperature"
         )
-    return {"sync/logp_gap": gap}
+    return {**metrics, "sync/logp_gap": gap}
 
 
 def probe_gap(learner: Learner, policy: Policy, contract: Contract) -> float:

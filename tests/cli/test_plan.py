@@ -73,6 +73,21 @@ def test_what_moves_memory():
     assert adapted["activations"].backward > plain["activations"].backward
 
 
+def test_the_torch_engine_has_a_float32_copy_too():
+    """Ψ parameters in bfloat16: gradients and master of 4 bytes, moments of 8; gradients are not saved."""
+    loaded, part = load("alfworld_1.5b", torch := ["train.engine=torch"]), parts("alfworld_1.5b", *torch)[1]
+    assert (part["weights"].step, part["gradients"].step, part["optimiser"].step) == (
+        2 * PSI,
+        4 * PSI,
+        12 * PSI,
+    )
+    facts = dict(plan._facts(loaded, memory_of(loaded, 1, BUDGET), 1, Lengths()))
+    assert facts["a checkpoint"] == f"{14 * PSI / GIB:.1f} GiB, 2 are kept"
+    sharded = load("alfworld_1.5b")  # DeepSpeed writes the bfloat16 weights once more, on all ranks together
+    facts = dict(plan._facts(sharded, memory_of(sharded, 4, BUDGET), 4, Lengths()))
+    assert facts["a checkpoint"] == f"{16 * PSI / GIB:.1f} GiB, 2 are kept"
+
+
 def test_exit_codes(monkeypatch, capsys):
     code, out = command(monkeypatch, capsys, "alfworld_1.5b", "--gpus", "1")
     assert code == 0 and "fits: " in out.out and "alfworld_1.5b on 1 × 80 GiB" in out.out

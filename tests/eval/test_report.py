@@ -12,6 +12,16 @@ from eval.report import write_report
 from eval.result import EvalError
 from tests.eval.synthetic import RunWriter, result, toy_groups
 
+ALARMS = [
+    {"update": 2, "alarm": "clipped", "raised": True, "text": "for 5 updates: clipping <b>leaves</b> 0.6%"},
+    {
+        "update": 3,
+        "alarm": "no_contrast",
+        "raised": True,
+        "text": "for 5 updates: no group's attempts differ",
+    },
+    {"update": 4, "alarm": "clipped", "raised": False, "text": ""},
+]
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PHASES = ("rollout", "learner", "eval", "credit", "sync", "store")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -269,3 +279,14 @@ def test_costs_and_credit_curves(page, finished_run):
     whole = max(parts, sum(record.get("time/update", 0) for record in records))
     assert re.search(rf"credit\s*1 s\s*{90 / whole:.1f} %", page.text)
     assert "does not say on what it ran" in page.text
+
+
+def test_a_run_that_learnt_nothing_says_so_first(tmp_path):
+    run = RunWriter(tmp_path / "run")
+    run.update(1, toy_groups(1))
+    assert "alarm" not in Page(render(run)).text
+    (run.path / "alarms.jsonl").write_text("".join(json.dumps(event) + "\n" for event in ALARMS))
+    text = " ".join(Page(render(run)).text.split())
+    held = text.index("Update 3: for 5 updates: no group's attempts differ")
+    ended = text.index("Update 2, until 4: for 5 updates: clipping <b>leaves</b> 0.6%")
+    assert held < ended < text.index("Held-out success before")

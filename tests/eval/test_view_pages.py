@@ -275,3 +275,11 @@ def test_a_run_that_cannot_be_read(own):
 
 def test_no_runs(tmp_path):
     assert "No run here yet" in get(client(tmp_path), "/").text
+
+
+def test_a_run_that_learnt_nothing_says_so_on_its_page(own):
+    assert "for 5 updates" not in get(client(own), "/runs/alpha").text
+    event = {"update": 2, "alarm": "clipped", "raised": True, "text": f"for 5 updates: {HOSTILE}"}
+    (own / "alpha" / "alarms.jsonl").write_text(json.dumps(event) + "\n")
+    page = get(client(own), "/runs/alpha")
+    assert f"Update 2: for 5 updates: {HOSTILE}" in page.text

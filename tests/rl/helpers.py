@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from agent.rollout import rollout
 from agent.turns import TurnFormat
 from agent.types import Group, Step, Trajectory
 from credit.pipeline import Pipeline
-from envs.base import Observation
+from envs.base import Env, Observation
 from rl.assemble import TokenRow, token_rows
 from rl.checkpoint import Checkpoints, TrainState
 from rl.engine import OptimOptions
@@ -32,10 +32,11 @@ from rl.loop import train
 from rl.loss import LossOptions
 from rl.pack import bins, collate, loss_rows
 from rl.plan import MaskedRows, Outputs, Plan, Play
+from rl.probes import ProbeOptions
 from rl.progress import Progress
 from rl.schedule import LearningRate
 from rl.store import TrajectoryStore
-from rl.track import Tracker
+from rl.track import Mirror, Tracker
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, tiny_model, toy_tasks, toy_tokenizer
 
 VOCAB = 40
@@ -201,6 +202,12 @@ def toy_run(
     group_size: int = 8,
     lr: float = 5e-4,
     credit: Sequence[str] = ("returns", "gigpo"),
+    services: Mapping[str, object] | None = None,
+    probing: ProbeOptions | None = None,
+    environment: Callable[[], Env] = ToyEnv,
+    model: PreTrainedModel | None = None,
+    optim: OptimOptions | None = None,
+    mirrors: Sequence[Mirror] = (),
     loss: LossOptions | None = None,
     minibatches: int = 2,
     checkpoint_every: int = 0,
@@ -219,11 +226,11 @@ def toy_run(
     """
     toy = pretrained_toy()
     config = config or {"train": {"lr_schedule": "constant", "updates": updates}}
-    model = copy.deepcopy(toy.model)
     learner = make_learner(
-        model,
+        copy.deepcopy(model or toy.model),
         loss=loss,
         lr=lr,
+        optim=optim,
         batches=BatchOptions(minibatches=minibatches, token_budget=4096),
         reference=copy.deepcopy(toy.model) if loss and loss.kl_coef else None,
     )
@@ -233,7 +240,7 @@ def toy_run(
     latest = checkpoints.latest() if resume else None
     state = checkpoints.restore(latest, learner) if latest else TrainState()
     outputs = Outputs(
-        tracker=Tracker(run_dir, resume_update=state.update if resume else None),
+        tracker=Tracker(run_dir, mirrors=mirrors, resume_update=state.update if resume else None),
         checkpoints=checkpoints,
         store=TrajectoryStore(run_dir / "trajectories"),
         progress=Progress(updates, groups * group_size, Console(file=io.StringIO())),
@@ -243,7 +250,7 @@ def toy_run(
         learner,
         Pipeline.from_config({name: {} for name in credit}),
         play=Play(
-            ToyEnv,
+            environment,
             toy_tasks(tasks, seed=1, rooms=2),
             toy.prompts,
             groups=groups,
@@ -260,6 +267,8 @@ def toy_run(
         ),
         outputs=outputs,
         state=state,
+        services=services,
+        probing=probing,
         evaluate=evaluate,
     )
     return learner, state

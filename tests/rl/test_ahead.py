@@ -7,6 +7,7 @@ import pytest
 from rl.ahead import Ahead
 from rl.collect import collect
 from rl.plan import Play
+from rl.privileged import Privileged
 from rl.store import load_groups
 from rl.track import read_metrics
 from tests.rl.helpers import pretrained_toy, toy_run
@@ -65,6 +66,18 @@ def test_tasks_go_on_where_the_rollout_before_ended_though_filters_draw_more(tmp
     assert numbers == sorted(set(numbers))
     drawn = [record["rollout/dropped_groups"] for record in read_metrics(tmp_path / "metrics.jsonl")]
     assert sum(drawn) > 0
+
+
+def test_a_teacher_is_compared_with_the_weights_it_has_itself(tmp_path, monkeypatch):
+    """A run one update ahead whose teacher reads nothing more: no gap in any update, though weights move."""
+    monkeypatch.setattr("rl.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0))
+    toy_run(tmp_path, updates=3, staleness=1, lr=5e-3, credit=("returns", "grpo", "stepopsd"), **GROUPS)
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    assert [record["train/stale_steps"] for record in records] == [0, 1, 1]
+    assert max(record.get("train/mismatch_mean", 0.0) for record in records) > 1e-3  # the fault's gap
+    assert all(record["credit/stepopsd/teacher_fraction"] == 1 for record in records)
+    assert all(record["credit/stepopsd/gap_abs_mean"] < 1e-5 for record in records)
+    assert ["probe/logp_sampled/tokens" in record for record in records] == [False, True, True]
 
 
 def test_trouble_ahead_is_raised_where_the_result_is_asked_for():

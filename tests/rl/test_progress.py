@@ -51,6 +51,34 @@ def test_the_panel_on_a_terminal(clock):
         assert phase in shown
 
 
+def kl_column(console):
+    """(heading, value) of the KL in every line printed, in order."""
+    found, heading, at = [], "", 0
+    for line in console.file.getvalue().splitlines():
+        if "update" in line:
+            (heading,) = (word for word in line.split() if word.startswith("KL"))
+            at = line.index(heading) + len(heading)
+        else:
+            found.append((heading, line[:at].split()[-1]))
+    return found
+
+
+def test_the_kl_shown_is_the_one_that_moves():
+    """Without a reference that of the update; with one that to it, also where an update has none to show."""
+    moved, both = {"train/kl_sampled": 9e-9, "train/kl_moved": 2e-3}, {"train/kl_ref": 3e-2}
+    for series, expected in (
+        ([moved, moved], [("KL-moved", "2.0e-03")] * 2),
+        ([moved | both, moved], [("KL-ref", "3.0e-02"), ("KL-ref", "–")]),
+        ([moved, moved | both], [("KL-moved", "2.0e-03"), ("KL-ref", "3.0e-02")]),
+        ([moved | {"train/kl_ref": 0.0}], [("KL-ref", "0.0e+00")]),
+    ):
+        console = Console(file=io.StringIO(), width=200)
+        progress = Progress(12, 16, console)
+        for update, metrics in enumerate(series, start=1):
+            progress.line(update, metrics)
+        assert kl_column(console) == expected
+
+
 def test_lines_where_there_is_no_terminal(clock):
     console = Console(file=io.StringIO(), width=200)
     progress = played(clock, console)

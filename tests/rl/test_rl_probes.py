@@ -18,7 +18,7 @@ from rl.assemble import step_table, token_rows
 from rl.forward import ResponseModel, measure_rows
 from rl.metrics import TIMED, describe
 from rl.plan import Play
-from rl.privileged import PEER_END, PEER_OPENING, PEER_STEP, hindsight_rows, peer_rows
+from rl.privileged import PEER_END, PEER_OPENING, PEER_STEP, Privileged, hindsight_rows, peer_rows
 from rl.probes import COLUMNS, ProbeOptions, Probes, token_columns
 from tests.rl.helpers import make_learner
 from tests.toy import (
@@ -48,12 +48,13 @@ class World:
     def module(self):
         return ResponseModel(self.model)
 
-    def columns(self, *names, temperature=1.0, seed=0, groups=None, **options):
+    def columns(self, *names, temperature=1.0, seed=0, groups=None, version=0, **options):
         options = ProbeOptions(token_budget=4096, **options)
         return token_columns(
             names,
             self.groups if groups is None else groups,
             module=self.module,
+            version=version,
             prompts=self.prompts,
             temperature=temperature,
             options=options,
@@ -195,6 +196,33 @@ def test_logp_hindsight_is_the_response_after_its_own_end(world):
         context = world.tokenizer.encode(known) + world.tokenizer.encode("End of what is known.\n\n")
         expected.append(by_hand(world, context, before, response))
     np.testing.assert_allclose(columns["logp_hindsight"], np.concatenate(expected), atol=2e-4)
+
+
+def test_a_teacher_with_no_more_to_read_has_gap_0_though_the_weights_have_moved(world, monkeypatch):
+    """The context is empty, the sampler's weights are older than the learner's: that is no gap."""
+    monkeypatch.setattr("rl.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0))
+    rows = token_rows(world.groups, mask_truncated=False)
+    said = [logp for logp, _ in measure_rows(world.module, rows, temperature=0.8, token_budget=4096)]
+    older = [logp + np.float32(0.015) for logp in said]  # what the weights of before said
+    pieces = iter(np.concatenate(older).tolist())
+    groups = [
+        [
+            replace(
+                tr, steps=[replace(s, logp_sampled=[next(pieces) for _ in s.response_ids]) for s in tr.steps]
+            )
+            for tr in sorted(group, key=lambda tr: tr.index)
+        ]
+        for group in sorted(world.groups, key=lambda group: group[0].group)
+    ]
+    names = ("logp_sampled", "logp_hindsight")
+    recorded, metrics = world.columns(*names, groups=groups, temperature=0.8)
+    gap = recorded["logp_hindsight"] - recorded["logp_sampled"]  # the fault: an older policy's
+    assert np.abs(gap).max() > 0.01 and "probe/logp_sampled/tokens" not in metrics
+    for changes in ({"version": 1}, {"exact_sampler": False}):
+        columns, metrics = world.columns(*names, groups=groups, temperature=0.8, **changes)
+        np.testing.assert_array_equal(columns["logp_hindsight"] - columns["logp_sampled"], 0.0)
+        np.testing.assert_allclose(columns["logp_sampled"], np.concatenate(said), atol=1e-5)
+        assert metrics["probe/logp_sampled/tokens"] == sum(len(row.ids) for row in rows)
 
 
 def won(groups, *numbers):

@@ -10,6 +10,7 @@ from agent.prompts import PromptBuilder, load_template
 from agent.rollout import RolloutError, RolloutOptions
 from agent.turns import TurnFormat
 from credit.pipeline import Pipeline
+from rl.changes import Handed
 from rl.checkpoint import TrainState
 from rl.metrics import describe
 from rl.mismatch import Prepared
@@ -30,7 +31,7 @@ class Noting:
     """A learner that trains nothing and keeps what it was given."""
 
     def __init__(self):
-        self.version, self.updates = 0, []
+        self.version, self.updates, self.handed = 0, [], Handed(())
 
     def named_weights(self):
         return []
