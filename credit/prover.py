@@ -44,6 +44,7 @@ class ProVer(Reweighter):
     )
 
     requires = frozenset({"continuations"})
+    credited = "bonus"
     metrics_doc = {
         "proposed_groups": "share of groups with a proposed segment",
         "segments": "segments that were continued from",

@@ -122,6 +122,7 @@ class SCPO(Shaper):
     singleton_credit: str = param("zero", "credit of a step alone at its anchor", choices=("zero", "raw"))
 
     returns_only = True
+    credited = "credit"
     requires = frozenset({"pair_scorer"})
     metrics_doc = {
         "credited_fraction": "share of failed steps, in groups with a success, that are matched",
