@@ -12,6 +12,7 @@ from credit.pipeline import METRICS as CREDIT_METRICS
 from eval import figures
 from eval.compare import Comparison, compare, disjoint
 from eval.costs import phases, tokens
+from eval.effects import effects
 from eval.environment import recorded
 from eval.groupview import GroupView, choose_group
 from eval.panels import CREDIT_PANELS, PANELS, SUCCESS
@@ -67,6 +68,7 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
             family_rows=_family_rows(run),
             credit_panels=_panels(run, CREDIT_PANELS, "credit"),
             credit=_metric_rows(run, "credit/", meanings),
+            effects=effects(run.metrics),
             phases=phases(run),
             tokens=tokens(run),
             environment=recorded(run.path),
