@@ -36,12 +36,12 @@ makes the advantage, reweighters change it, losses stand beside the policy loss.
 rows unless it says otherwise; what it needs besides the step table, and what that costs, is in the tables.
 Stages are chosen and set as in [options](options.md); [replay](replay.md) compares methods on a recording.
 
-What a shaper or reweighter really changes is measured at every update: the advantage with the stage against that
-of the same method without it (`credit/STAGE/effect_*` in [metrics](metrics.md): correlation, distance, steps
-changed, signs turned, and, where a stage credits particular steps, how many of them end above 0). The run's
-report, the viewer, the notes under an ablation and a replay show it. A stage before one that asks a service is
-not measured, since the service would be asked twice. A correlation near 1 means that training with the stage is
-nearly training without it: look there before reading anything into a difference in success.
+What a shaper or reweighter really changes is measured at every update: the advantage with the stage against
+that of the same method without it (`credit/STAGE/effect_*` in [metrics](metrics.md): correlation, distance,
+steps changed, signs turned, and, where a stage credits particular steps, how many of them end above 0). The
+run's report, the viewer, the notes under an ablation and a replay show it. A stage before one that asks a
+service is not measured, since the service would be asked twice. A correlation near 1 means that training with
+the stage is nearly training without it: look there before reading anything into a difference in success.
 """
 
 

@@ -21,8 +21,8 @@ from credit._gaps import per_token, token_rows
 from credit.base import Advantage, PerToken, Shaper, Stage, StepTable
 
 _DOC = {
-    "effect_correlation": "correlation (Pearson) over rows (tokens, where it is per token) of the advantage with "
-    "this stage and without it; 1 if it changes nothing, 0 if one of the two is constant",
+    "effect_correlation": "correlation (Pearson) over rows (tokens, where it is per token) of the advantage "
+    "with this stage and without it; 1 if it changes nothing, 0 if one of the two is constant",
     "effect_distance": "mean |advantage with it − without it| over rows",
     "effect_relative": "the same over the mean |advantage without it|; left out where that is 0",
     "effect_changed": "share of rows whose advantage it changes at all",

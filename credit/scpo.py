@@ -68,9 +68,10 @@ class SCPO(Shaper):
     """R~_t = R_t + alpha r_t for steps t of failed trajectories, r from `allocate` and a sibling.
 
     arXiv 2606.25852, from its abstract and published reviews of it. In a group with both successes and
-    failures the reference is the longest success; M[u, v] = f(reference step u, failed step v), f a frozen cross-encoder's similarity in
-    [0, 1], over the steps that `filter` keeps. Credit is added after discounting, so it does not reach the
-    steps before; the outcome term is untouched. An estimator that compares returns (gigpo) must follow.
+    failures the reference is the longest success; M[u, v] = f(reference step u, failed step v), f a frozen
+    cross-encoder's similarity in [0, 1], over the steps that `filter` keeps. Credit is added after
+    discounting, so it does not reach the steps before; the outcome term is untouched. An estimator that
+    compares returns (gigpo) must follow.
 
     NOT RECOVERABLE from what is public (there is no code and no full text); the default, and why:
         theta, lam     0.6 and 0.5 appear as illustrations only; with lam > theta some matches would earn 0
@@ -87,16 +88,17 @@ class SCPO(Shaper):
         ref_select     longest by raw length; ties by the trajectories' texts, so that ids never matter
         symmetrize     false: the reference is the query, the failed step the passage
 
-    WHAT IS KNOWN of its size. With the shipped CPU policies, the lexical scorer (theta 0.9) and alpha 0.5, its
-    advantages are almost GiGPO's. The first 6 updates of `alfworld_cpu` (seed 0, training tasks, 768
-    trajectories, 16,998 steps), replayed with other alpha (metrics `credit/scpo/effect_*`, means over updates):
+    WHAT IS KNOWN of its size. With the shipped CPU policies, the lexical scorer (theta 0.9) and alpha 0.5,
+    its advantages are almost GiGPO's. The first 6 updates of `alfworld_cpu` (seed 0, training tasks, 768
+    trajectories, 16,998 steps), replayed with other alpha (`credit/scpo/effect_*`, means over updates):
         alpha                          0.5     2       5       10
         correlation with GiGPO's A     0.997   0.995   0.983   0.960
         steps whose sign turns         0.15 %  0.45 %  1.0 %   1.8 %
         credited steps with A > 0      7 %     21 %    42 %    74 %    (0 % without SCPO)
-    4.2 % of the failed steps with a successful sibling are credited; 58 % of the matches are equal texts. The
-    first 2 updates of `webshop_cpu`: correlation 0.998, 0.33 % turned, 26 % credited, 2 % of these with A > 0.
-    So a run with these defaults says little about SCPO, and a comparison with GiGPO there is mostly noise.
+    4.2 % of the failed steps with a successful sibling are credited; 58 % of the matches are equal texts.
+    The first 2 updates of `webshop_cpu`: correlation 0.998, 0.33 % turned, 26 % credited, 2 % of these with
+    A > 0. So a run with these defaults says little about SCPO: it trains on nearly GiGPO's numbers, and a
+    difference in success is hard to tell from noise. Which alpha is the better default is not measured yet.
 
     Credit works only through comparison at the same anchor: a credited step alone at its anchor gets nothing,
     unless `singleton_credit: raw` (not in the paper) hands alpha r to the estimator as that row's step
