@@ -102,7 +102,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     a, b = a - a.mean(), b - b.mean()
     # in units of the largest, so that no square is lost
     a, b = a / np.abs(a).max(), b / np.abs(b).max()
-    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+    return float(np.clip((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()), -1.0, 1.0))
 
 
 def _measurable(acts: Sequence[Act], k: int) -> bool:

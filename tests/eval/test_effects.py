@@ -113,7 +113,9 @@ def test_the_ablation_says_it_under_the_table(tmp_path):
             (folder / "metrics.jsonl").write_text(json.dumps(kept) + "\n")
             if variant != "begun":
                 (folder / "summary.json").write_text(json.dumps({"updates": 1}))
-    notes = [note for note in Ablated(spec, runs, {}).table().notes if note.startswith("Effect")]
+    table = Ablated(spec, runs, {}).table()
+    assert r"credited steps with A $>$ 0 4.0 \%" in table.latex()
+    notes = [note for note in table.notes if note.startswith("Effect")]
     assert notes == [
         "Effect on the advantage, full: scpo: correlation 0.980, signs turned 0.12 %, "
         "credited steps with A > 0 4.0 %"
