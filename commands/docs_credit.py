@@ -47,6 +47,13 @@ credit; what is trained on then no longer sums to 0 in a group. Where the mask h
 response, voting is the less noisy way: abstaining adds 3, 9 and 24 % to the gradient's standard deviation
 with 10, 25 and 50 % masked in groups of 8. Where the response decides, as with cut ones, masking lets them
 spread, abstaining more than voting. Then better mask none (`train.mask_truncated=false`).
+
+What a shaper or reweighter really changes is measured at every update: the advantage with the stage against
+that of the same method without it (`credit/STAGE/effect_*` in [metrics](metrics.md): correlation, distance,
+steps changed, signs turned, and, where a stage credits particular steps, how many of them end above 0). The
+run's report, the viewer, the notes under an ablation and a replay show it. A stage before one that asks a
+service is not measured, since the service would be asked twice. A correlation near 1 means that training with
+the stage is nearly training without it: look there before reading anything into a difference in success.
 """
 
 

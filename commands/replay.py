@@ -256,6 +256,9 @@ def _summary(replayed: Replayed, own: str) -> Iterator[str]:
                 f"{tally.unlike} steps differ from the recorded advantages, by {tally.unlike_by:.3g} at most"
             )
             yield f"{own}: {unlike if tally.unlike else 'exactly the recorded advantages'}"
+    for name, changed in replayed.effects.items():
+        for one in changed:
+            yield f"{name} with and without {one}"
     for pair in replayed.agreement.pairs:
         rank = "none" if pair.rank_correlation is None else f"{pair.rank_correlation:.2f}"
         opposite = f"opposite signs in {100 * pair.opposite / pair.steps:.1f} % of steps"

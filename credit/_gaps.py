@@ -11,12 +11,13 @@ does not know which of its tokens spell the action.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from credit.base import StepTable
+from credit.base import Advantage, PerToken, StepTable
 
 TEACHERS = ("peer", "hindsight")
 TEACHER_DOC = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"
@@ -120,26 +121,37 @@ def token_rows(table: StepTable) -> np.ndarray:
     return np.repeat(np.arange(len(table)), table.length)
 
 
-def per_token(table: StepTable, advantage: np.ndarray) -> np.ndarray:
-    """float [sum(length)]: an advantage [N] or [sum(length)], one a token."""
-    return advantage[token_rows(table)] if advantage.shape == (len(table),) else advantage
+def per_token(table: StepTable, advantage: Advantage) -> np.ndarray:
+    """float [sum(length)]: the advantage of each token, its row's where it is one per row."""
+    return advantage.values if isinstance(advantage, PerToken) else advantage[token_rows(table)]
 
 
-def per_row(table: StepTable, advantage: np.ndarray) -> np.ndarray:
-    """float [N]: an advantage [N] or [sum(length)], its mean over each row's tokens."""
-    if advantage.shape == (len(table),):
+def per_row(table: StepTable, advantage: Advantage) -> np.ndarray:
+    """float [N]: the advantage of each row, the mean over its tokens where it is one per token."""
+    if not isinstance(advantage, PerToken):
         return advantage
-    return np.bincount(token_rows(table), advantage, minlength=len(table)) / np.maximum(table.length, 1)
+    sums = np.bincount(token_rows(table), advantage.values, minlength=len(table))
+    return sums / np.maximum(table.length, 1)
 
 
-def scaled(table: StepTable, advantage: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """An advantage [N] or [sum(length)] times a factor [N], in its own shape."""
-    return advantage * (factor if advantage.shape == factor.shape else factor[token_rows(table)])
+def alike(
+    table: StepTable, advantage: Advantage, work: Callable[..., np.ndarray], *rows: np.ndarray
+) -> Advantage:
+    """work(advantage, *rows), per token where the advantage is: each of `rows` [N] is laid out as it is."""
+    if not isinstance(advantage, PerToken):
+        return work(advantage, *rows)
+    of = token_rows(table)
+    return PerToken(work(advantage.values, *(values[of] for values in rows)))
 
 
-def added(table: StepTable, advantage: np.ndarray, term: np.ndarray) -> np.ndarray:
-    """An advantage [N] or [sum(length)] plus a term [N], in its own shape."""
-    return advantage + (term if advantage.shape == term.shape else term[token_rows(table)])
+def scaled(table: StepTable, advantage: Advantage, factor: np.ndarray) -> Advantage:
+    """An advantage times a factor [N]."""
+    return alike(table, advantage, np.multiply, factor)
+
+
+def added(table: StepTable, advantage: Advantage, term: np.ndarray) -> Advantage:
+    """An advantage plus a term [N]."""
+    return alike(table, advantage, np.add, term)
 
 
 def mixed(weight: np.ndarray, lam: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from credit._gaps import per_token
 from credit._golden import (
     FLOAT32_TOLERANCE,
     FLOAT64_TOLERANCE,
@@ -113,9 +114,7 @@ def check_reinforce_pp(case: dict[str, Any]) -> str | None:
 def _by_token(case: dict[str, Any], stage: ReinforcePP) -> np.ndarray:
     """The advantage of every token of the padded [rows, L] layout, flattened; 0 in padding."""
     table, signals, rows = inputs(case)
-    advantage = stage.estimate(table, signals, Context()).advantage
-    if stage.gamma == 1:
-        advantage = np.repeat(advantage, table.length)
+    advantage = per_token(table, stage.estimate(table, signals, Context()).advantage)
     position = np.arange(table.offsets[-1]) - np.repeat(table.offsets[:-1], table.length)
     padded = np.zeros_like(np.array(case["token_level_rewards"], ndmin=2))
     padded[np.repeat(rows, table.length), position] = advantage

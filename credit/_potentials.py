@@ -10,7 +10,7 @@ import numpy as np
 from credit.base import TERMINAL, StepTable
 from credit.gigpo import similar_texts
 from credit.scorer.base import PairScorer
-from credit.statistics import centre, codes, peer_ids
+from credit.statistics import centre, codes, peer_ids, tied
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,11 @@ def potentials(
 def _through(
     visits: Visits, key: np.ndarray, values: np.ndarray, loo: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, sample variance and number [M] of the values of the trajectories that had each visit's key."""
+    """Mean, sample variance and number [M] of the values of the trajectories that had each visit's key.
+
+    Equal values have variance 0 exactly, also where the asking one is left out: what is left of a difference
+    of sums is rounding, and would depend on the order of the trajectories.
+    """
     own = peer_ids(key, visits.trajectory)
     valued = np.flatnonzero(visits.votes & (key >= 0))
     if not len(valued):
@@ -168,10 +172,32 @@ def _through(
     mean[key[first]] = x - deviation
     n[: len(sums[0])], squares[: len(sums[1])] = sums
     mean, n, squares = mean[key], n[key], squares[key]
+    member_of = np.full(int(own.max()) + 1, -1)
+    member_of[own[first]] = np.arange(len(first))
+    alike = _tied(x, key[first], key, member_of[own] if loo else np.full(len(key), -1))
     if loo:
         mine, member = np.zeros((2, int(own.max()) + 1))
         mine[own[first]], member[own[first]] = deviation, 1.0
         mine, member = mine[own], member[own]
         others = np.maximum(n - 1, 1)
         mean, squares, n = mean - mine / others, squares - mine**2 * n / others, n - member
-    return mean, np.maximum(squares, 0.0) / np.maximum(n - 1, 1), n
+    return mean, np.where(alike, 0.0, np.maximum(squares, 0.0)) / np.maximum(n - 1, 1), n
+
+
+def _tied(x: np.ndarray, sets: np.ndarray, asked: np.ndarray, left_out: np.ndarray) -> np.ndarray:
+    """bool [M]: whether the values of a set are equal, one of them left out.
+
+    Args:
+        x: float [V], values.
+        sets: int [V], the set of each.
+        asked: int [M], sets asked about; one without values is not tied.
+        left_out: int [M], which of the values is left out, -1 for none.
+    """
+    order = np.lexsort((x, sets))
+    start = np.searchsorted(sets[order], asked)
+    end = np.searchsorted(sets[order], asked, side="right") - 1
+    place = np.full(len(x) + 1, -1)  # the last for -1
+    place[order] = np.arange(len(x))
+    low, high = start + (place[left_out] == start), end - (place[left_out] == end)
+    sorted_x, some = x[order], low <= high
+    return some & tied(sorted_x[np.where(some, low, 0)], sorted_x[np.where(some, high, 0)])

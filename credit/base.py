@@ -7,8 +7,8 @@ which a method lists them:
 - `Steer`: what the rollout does differently while trajectories are made; the rollout's side is in `agent/`;
 - `Filter`: which groups are worth training on; asked before anything else, may call for more rollouts;
 - `Shaper`: changes returns (and scores), before any comparison between rows;
-- `Estimator`: makes the advantage [N] by comparing rows; a method has exactly one;
-- `Reweighter`: changes an advantage that exists, to [N] or to one value a response token;
+- `Estimator`: makes the advantage, [N] or `PerToken`, by comparing rows; a method has exactly one;
+- `Reweighter`: changes an advantage that exists, to [N] or `PerToken` (one value per response token);
 - `AuxLoss`: weights of a distillation term beside the policy loss, one a response token.
 
 What a stage needs beyond the table is named by it: services in `requires` (a pair scorer, continuations),
@@ -35,6 +35,7 @@ __all__ = [
     "Estimated",
     "Estimator",
     "Filter",
+    "PerToken",
     "Reweighter",
     "Shaped",
     "Shaper",
@@ -49,6 +50,22 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, eq=False)
+class PerToken:
+    """An advantage that differs between the tokens of a row; an array says one number per row.
+
+    The type tells the two apart: their shapes do not where a table has as many tokens as rows.
+
+    Attributes:
+        values: float [sum(length)], laid out as the table's token columns.
+    """
+
+    values: np.ndarray
+
+
+Advantage = np.ndarray | PerToken
+
+
 @dataclass(frozen=True)
 class Signals:
     """What stages hand on, rows in canonical order.
@@ -57,13 +74,13 @@ class Signals:
         returns: float [N], return of each step; NaN where no stage has computed it.
         score: float [N], what outcome comparisons use: the trajectory's outcome less the row's own penalty.
         lone_credit: float [N], step advantage of a row that has no peer at its anchor (normally 0).
-        advantage: float [N] or [sum(length)], None before the estimator.
+        advantage: float [N], or `PerToken`; None before the estimator.
     """
 
     returns: np.ndarray
     score: np.ndarray
     lone_credit: np.ndarray
-    advantage: np.ndarray | None = None
+    advantage: Advantage | None = None
 
 
 @dataclass(frozen=True)
@@ -113,12 +130,12 @@ class Estimated:
     """An estimator's or reweighter's result.
 
     Attributes:
-        advantage: float [N], or [sum(length)] from a reweighter that works per token.
+        advantage: float [N], or `PerToken` from a stage that works per token.
         metrics: as in `Shaped`.
         columns: as in `Shaped`.
     """
 
-    advantage: np.ndarray
+    advantage: Advantage
     metrics: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -163,13 +180,20 @@ class Stage:
     """Base of all stages: checks every field against its `param` when built.
 
     Attributes:
-        activity: The name in `metrics_doc` of what is 0 where the stage changes nothing; "" if there is none.
+        requires: names of the services it asks.
+        metrics_doc: what its metrics mean.
+        columns_doc: what its columns mean.
+        activity: the name in `metrics_doc` of what is 0 where the stage changes nothing; "" if there is none.
+        optional: the method runs without it too, so that its effect can be measured (`credit._effect`).
+        credited: name of the column that is above 0 in rows it credits, "" if it credits none in particular.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
     metrics_doc: ClassVar[Mapping[str, str]] = {}
     columns_doc: ClassVar[Mapping[str, str]] = {}
     activity: ClassVar[str] = ""
+    optional: ClassVar[bool] = False
+    credited: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for parameter in fields(self):
@@ -233,6 +257,7 @@ class Shaper(Stage, ABC):
     """
 
     returns_only: ClassVar[bool] = False
+    optional = True
 
     @abstractmethod
     def shape(self, table: StepTable, signals: Signals, context: Context) -> Shaped:
@@ -250,15 +275,17 @@ class Estimator(Stage, ABC):
 
     @abstractmethod
     def estimate(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
-        """Advantage [N] of the canonical `table`."""
+        """Advantage [N] or `PerToken` of the canonical `table`."""
 
 
 class Reweighter(Stage, ABC):
     """Advantage to advantage."""
 
+    optional = True
+
     @abstractmethod
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
-        """Advantage [N] or [sum(length)] from `signals.advantage`."""
+        """Advantage [N] or `PerToken` from `signals.advantage`."""
 
 
 class AuxLoss(Stage, ABC):

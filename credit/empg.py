@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit._gaps import added, per_row, scaled, token_rows
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
+from credit._gaps import added, alike, per_row, scaled, token_rows
+from credit.base import Advantage, Context, Estimated, Reweighter, Signals, StepTable, param
 from credit.statistics import centre
 
 
@@ -79,19 +79,23 @@ class EMPG(Reweighter):
             }
         advantage = added(table, scaled(table, signals.advantage, scale), bonus)
         columns = {"entropy": entropy, "scale": scale, "bonus": bonus}
-        return Estimated(_centred(advantage, scaled(table, np.ones_like(advantage), part)), metrics, columns)
+        return Estimated(alike(table, advantage, _centred, part), metrics, columns)
 
-    def _part(self, table: StepTable, advantage: np.ndarray) -> np.ndarray:
+    def _part(self, table: StepTable, advantage: Advantage) -> np.ndarray:
         """bool [N]: rows that take part."""
         if self.all_groups:
             return table.votes
-        alive = per_row(table, (advantage != 0).astype(np.float64)) > 0
+        alive = per_row(table, alike(table, advantage, _not_zero)) > 0
         return (np.bincount(table.group_index, alive) > 0)[table.group_index] & table.votes
 
 
 def _centred(advantage: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """The advantage less its mean where `part` is not 0, as it is elsewhere."""
+    """The advantage less its mean where `part` says so, as it is elsewhere."""
     here = np.flatnonzero(part)
     result = advantage.copy()
     result[here], _, _ = centre(advantage[here], np.zeros(len(here), dtype=np.int64), np.ones(len(here)))
     return result
+
+
+def _not_zero(advantage: np.ndarray) -> np.ndarray:
+    return (advantage != 0).astype(np.float64)

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import yaml
 
+from credit._acts import Act, act
+from credit._effect import effect_doc, effects
+from credit._gaps import per_row
 from credit.base import (
     AuxLoss,
     Context,
     Estimator,
     Filter,
+    PerToken,
     Reweighter,
     Shaper,
     Signals,
@@ -26,7 +30,9 @@ from credit.base import (
 from credit.registry import build, stages
 
 METRICS: dict[str, str] = {
-    f"credit/{name}/{key}": doc for name, stage in stages().items() for key, doc in stage.metrics_doc.items()
+    f"credit/{name}/{key}": doc
+    for name, stage in stages().items()
+    for key, doc in {**stage.metrics_doc, **effect_doc(stage)}.items()
 } | {
     "credit/advantage_mean": "mean advantage over real rows that vote",
     "credit/advantage_std": "population standard deviation of the advantage over these rows",
@@ -55,8 +61,8 @@ class CreditResult:
     """What a method says about each row, in the row order of the table it was given.
 
     Attributes:
-        advantage: float [N]; 0 in padding rows and in those that do not vote. When a reweighter works per
-            token: its mean over the row's tokens.
+        advantage: float [N]; 0 in padding rows and in those that do not vote. When a stage works per token: its
+            mean over the row's tokens.
         token_advantage: float [sum(length)], laid out as the table's token columns; None unless one did.
         returns: float [N] as the estimator saw them; 0 in padding rows, NaN where no stage computed any.
         columns: "stage.column" to [N], see `COLUMNS`; 0 in padding rows.
@@ -178,12 +184,15 @@ class Pipeline:
         signals = Signals(rows_of.return_to_go, rows_of.outcome, np.zeros(len(rows_of)))
         metrics: dict[str, float] = {}
         columns: dict[str, np.ndarray] = {}
+        acts: list[Act] = []
         aux_weight = None
         for stage in self.stages:
             if isinstance(stage, (Steer, Filter)):
                 continue  # they had their say before the table was made
             own = replace(context, state=before.get(stage.name()))
-            signals, output = _apply(stage, rows_of, signals, own)
+            handed = signals
+            signals, output = act(stage, rows_of, handed, own)
+            acts.append(Act(stage, handed, own, output))
             if isinstance(stage, AuxLoss):
                 aux_weight = output.weight if aux_weight is None else aux_weight + output.weight
             elif isinstance(stage, Shaper) and output.state is not None:
@@ -193,14 +202,16 @@ class Pipeline:
                 f"{stage.name()}.{key}": _scatter(value, rows, len(table))
                 for key, value in output.columns.items()
             }
-        per_row, per_token = _per_row(self.name, rows_of, signals.advantage)
+        advantage = per_row(rows_of, signals.advantage)
         tokens, total = table.token_index(rows), int(table.length.sum())
-        if per_token is not None:
-            per_token = _scatter(per_token, tokens, total)
-        metrics |= _advantage_metrics(per_row, rows_of.votes)
+        token_advantage = None
+        if isinstance(signals.advantage, PerToken):
+            token_advantage = _scatter(signals.advantage.values, tokens, total)
+        metrics |= effects(acts, rows_of, signals.advantage)
+        metrics |= _advantage_metrics(advantage, rows_of.votes)
         return CreditResult(
-            _scatter(per_row, rows, len(table)),
-            per_token,
+            _scatter(advantage, rows, len(table)),
+            token_advantage,
             _scatter(signals.returns, rows, len(table)),
             columns,
             metrics,
@@ -240,41 +251,6 @@ def _kind(stage: Stage) -> int:
         f"credit.{stage.name()}: {type(stage).__mro__[1].__name__} is no kind of stage that a pipeline "
         f"can run; derive from one of {', '.join(kind.__name__ for kind in _KINDS)}"
     )
-
-
-def _apply(stage: Stage, table: StepTable, signals: Signals, context: Context) -> tuple[Signals, Any]:
-    if isinstance(stage, Shaper):
-        output = stage.shape(table, signals, context)
-        changed = {k: getattr(output, k) for k in ("returns", "score", "lone_credit")}
-        return replace(signals, **{k: v for k, v in changed.items() if v is not None}), output
-    if isinstance(stage, AuxLoss):
-        return signals, stage.weigh(table, signals, context)
-    run = stage.estimate if isinstance(stage, Estimator) else stage.reweight
-    output = run(table, signals, context)
-    return replace(signals, advantage=_of_voters(table, output.advantage)), output
-
-
-def _of_voters(table: StepTable, advantage: np.ndarray) -> np.ndarray:
-    """The advantage, per row or per token, 0 in rows that do not vote."""
-    if table.votes.all():
-        return advantage
-    votes = table.votes if advantage.shape == table.votes.shape else np.repeat(table.votes, table.length)
-    return np.where(votes, advantage, 0.0)
-
-
-def _per_row(method: str, table: StepTable, advantage: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """The advantage [N], and [sum(length)] if a reweighter spoke per token."""
-    total = int(table.length.sum())
-    # one token a row makes the two shapes equal, and then they mean the same
-    if advantage.shape == (len(table),):
-        return advantage, None
-    if advantage.shape != (total,):
-        raise ValueError(
-            f"credit method {method!r}: advantage of shape {advantage.shape}, expected ({len(table)},) "
-            f"or ({total},)"
-        )
-    row = np.repeat(np.arange(len(table)), table.length)
-    return np.bincount(row, advantage, minlength=len(table)) / np.maximum(table.length, 1), advantage
 
 
 def _scatter(values: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:

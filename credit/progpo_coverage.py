@@ -35,8 +35,8 @@ class ProGPOCoverage(Reweighter):
     q the share of groups whose outcomes are all 0. Mean and population standard deviation over trajectories.
     With one success in the group the method is silent, and so it is where all P are equal.
 
-    arXiv 2607.22724. The paper counts exact observation strings; here anchors, which are those with the
-    environment option `anchor: text`. The outcome is the environment's, before penalties.
+    arXiv 2607.22724. By third-party descriptions it counts exact observation strings; here anchors, which
+    are those with the environment option `anchor: text`. The outcome is the environment's, before penalties.
 
     NOT RECOVERABLE (the abstract and two third-party implementations were found); the default, and why:
         weight      0.3 with `scale_by_fail_fraction`, as in one of them, so that it fades as successes come

@@ -45,6 +45,7 @@ class ProVer(Reweighter):
 
     requires = frozenset({"continuations"})
     activity = "verified_fraction"
+    credited = "bonus"
     metrics_doc = {
         "proposed_groups": "share of groups with a proposed segment",
         "segments": "segments that were continued from",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
+from credit.base import Context, Estimated, Estimator, PerToken, Signals, StepTable, param
 from credit.grpo import GROUP_METRICS, UNITS, group_metrics, unit_weight
 from credit.statistics import centre
 
@@ -46,7 +46,7 @@ class ReinforcePP(Estimator):
     arXiv 2501.03262, section 3 (the baseline variant: its section on groups of responses). s is the
     trajectory's outcome less the row's penalty. Every token has one vote in mean and variance, so that the
     advantages of the update sum to 0 over its tokens; long rows therefore weigh more than short ones. With
-    gamma < 1 the advantage is one value a token, else one a row.
+    gamma < 1 the advantage is one value per token, else one per row.
 
     The plain variant compares tasks with each other: a group whose members all fail gets a negative
     advantage where others succeed. In the baseline variant such a group gets what the mean over all tokens
@@ -91,11 +91,13 @@ class ReinforcePP(Estimator):
         if self.variant == "baseline":
             value, counted = self._less_group_mean(table, value)
             weight = weight * counted
-        if self.gamma < 1:
+        by_token = self.gamma < 1
+        if by_token:
             value = np.repeat(value, table.length) * self.gamma ** _tokens_to_come(table)
             weight = np.repeat(table.votes, table.length).astype(np.float64)
         advantage, scale = whiten(value, weight, eps=self.eps, count_eps=self.count_eps)
-        return Estimated(advantage, group_metrics(table, signals.score) | {"scale": scale})
+        metrics = group_metrics(table, signals.score) | {"scale": scale}
+        return Estimated(PerToken(advantage) if by_token else advantage, metrics)
 
     def _less_group_mean(self, table: StepTable, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Score less the group's mean [N], and which rows have a vote, bool [N]."""

@@ -43,6 +43,7 @@ class Returns(Shaper):
     gamma: float = param(0.95, "discount per step", low=0, high=1)
     invalid_penalty: float = param(0.1, "c, subtracted from an invalid row's return and score", low=0)
 
+    optional = False  # without it there is nothing to compare
     metrics_doc = {
         "mean": "mean return over rows, penalty included",
         "invalid_fraction": "share of invalid rows",

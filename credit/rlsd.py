@@ -17,7 +17,7 @@ from credit._gaps import (
     mixed,
     per_token,
 )
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
+from credit.base import Context, Estimated, PerToken, Reweighter, Signals, StepTable, param
 
 
 @dataclass(frozen=True)
@@ -51,4 +51,4 @@ class RLSD(ReadsTeacher, Reweighter):
         weight = bounded_exp(np.sign(advantage) * gaps.gap, self.clip)
         lam = self.lam * (max(0.0, 1.0 - context.step / self.decay) if self.decay else 1.0)
         metrics, columns = gaps.report(weight)
-        return Estimated(advantage * mixed(weight, lam), metrics | {"lam": lam}, columns)
+        return Estimated(PerToken(advantage * mixed(weight, lam)), metrics | {"lam": lam}, columns)

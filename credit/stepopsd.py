@@ -18,7 +18,7 @@ from credit._gaps import (
     per_token,
     rebalanced,
 )
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
+from credit.base import Context, Estimated, PerToken, Reweighter, Signals, StepTable, param
 
 
 @dataclass(frozen=True)
@@ -62,5 +62,7 @@ class StepOPSD(ReadsTeacher, Reweighter):
         metrics, columns = gaps.report(weight)
         spread = np.sqrt(gaps.row_mean((weight - 1.0) ** 2))
         return Estimated(
-            advantage * mixed(weight, self.lam), metrics, {"gap": columns["gap"], "spread": spread}
+            PerToken(advantage * mixed(weight, self.lam)),
+            metrics,
+            {"gap": columns["gap"], "spread": spread},
         )

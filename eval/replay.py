@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from credit.pipeline import CreditResult
+from eval.effects import Effect, effects
 from eval.replay_input import Method, Recorded
 from eval.replay_rank import Agreement
 from eval.replay_view import Chosen, TrajectoryView
@@ -33,6 +34,7 @@ class Replayed:
         steps: How many.
         agreement: Figures of every method and of every pair of them.
         shown: Trajectories that the methods disagree about most, most first.
+        effects: Method → what each of its stages changes in its advantage.
         broken_state: Methods that carry a state from update to update and did not see them all.
     """
 
@@ -42,6 +44,7 @@ class Replayed:
     steps: int
     agreement: Agreement
     shown: Sequence[TrajectoryView]
+    effects: Mapping[str, Sequence[Effect]]
     broken_state: Sequence[str]
 
 
@@ -62,6 +65,7 @@ def replay(
     """
     agreement = Agreement([method.name for method in methods])
     states: dict[str, Mapping[str, Any]] = {}
+    records: dict[str, list[Mapping[str, float]]] = {method.name: [] for method in methods}
     chosen = Chosen(most)
     updates: list[int] = []
     trajectories = steps = 0
@@ -78,6 +82,7 @@ def replay(
                     state=states.get(method.name),
                 )
                 states[method.name] = result.state
+                records[method.name].append(result.metrics)
                 results.append(result)
             writer.write(_rows(recorded, methods, results))
             advantages = np.stack([result.advantage for result in results])
@@ -90,7 +95,8 @@ def replay(
     partial.replace(table)
     whole = updates == list(range(1, len(updates) + 1))
     broken = [] if whole else [name for name, state in states.items() if state]
-    return Replayed(table, updates, trajectories, steps, agreement, chosen.best(), broken)
+    changed = {name: effects(of_method) for name, of_method in records.items()}
+    return Replayed(table, updates, trajectories, steps, agreement, chosen.best(), changed, broken)
 
 
 class _Writer:

@@ -14,6 +14,7 @@ from eval.alarms import read_alarms
 from eval.best import best_of
 from eval.compare import Comparison, compare, disjoint
 from eval.costs import phases, tokens
+from eval.effects import effects
 from eval.environment import recorded
 from eval.groupview import GroupView, choose_group
 from eval.panels import CREDIT_PANELS, PANELS, SUCCESS
@@ -71,6 +72,7 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
             best=best_of(run),
             credit_panels=_panels(run, CREDIT_PANELS, "credit"),
             credit=_metric_rows(run, "credit/", meanings),
+            effects=effects(run.metrics),
             phases=phases(run),
             tokens=tokens(run),
             environment=recorded(run.path),

@@ -48,7 +48,7 @@ class RunFolder:
             path=path,
             config=_json(path / "config.json"),
             sources=_json(sources) if sources.is_file() else None,
-            metrics=_metrics(path / "metrics.jsonl"),
+            metrics=read_metrics(path / "metrics.jsonl"),
             evals=load_evals(path),
             trajectories=sorted((path / "trajectories").glob("*.parquet")),
         )
@@ -125,8 +125,12 @@ def _json(path: Path) -> dict[str, Any]:
         raise EvalError(f"{path} is not JSON ({error})") from error
 
 
-def _metrics(path: Path) -> list[dict[str, float]]:
-    """Reads metrics.jsonl; records of one update are merged, later ones win."""
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Reads metrics.jsonl; records of one update are merged, later ones win.
+
+    Raises:
+        EvalError: a line of it is broken.
+    """
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from eval.compare import compare_all, task_rates
+from eval.effects import effects
 from eval.experiments.ablation_file import AblationFile
 from eval.experiments.folder import Run
 from eval.experiments.picture import Whisker, forest, save
@@ -17,6 +18,7 @@ from eval.experiments.sweep import figure, interval
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE, signed
 from eval.result import EvalResult, load_evals
+from eval.runfolder import read_metrics
 from eval.statistics import SHARE, cohen_h, holm, paired, share_interval, student
 
 _NOTES = (
@@ -78,6 +80,7 @@ class Ablated:
             f"Held-out success{tasks}, last evaluation (best: highest of a run). {finished} of "
             f"{len(self.runs)} runs finished; seeds {seeds}, the same for every variant.",
             *_NOTES,
+            *self._effects(),
             *(f"{name}: not run, {why}" for name, why in self.missing.items()),
         ]
         columns = (
@@ -119,6 +122,15 @@ class Ablated:
         ]
         zero = f"difference to {self.spec.reference}"
         return save(forest(self.spec.title, {"held-out success": success, zero: differences}, zero), path)
+
+    def _effects(self) -> list[str]:
+        """Returns a line per variant whose method has a stage that can be left out: what it changes."""
+        lines = []
+        for variant in self.spec.variants:
+            runs = [run for run in self.runs if run.group == variant and run.state == "finished"]
+            records = [record for run in runs for record in read_metrics(run.folder / "metrics.jsonl")]
+            lines += [f"Effect on the advantage, {variant}: {one}" for one in effects(records)]
+        return lines
 
     def _values(self, variant: str) -> dict[int, float]:
         return {seed: results[-1].success for seed, results in self.evals.get(variant, {}).items()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from eval.effects import Effect, effects
 from eval.panels import SUCCESS
 from eval.result import EvalError, EvalResult
 from eval.runfolder import RunFolder
@@ -42,6 +43,7 @@ class RunCard:
         after: Latest evaluation of a trained policy.
         changed: When a file last appeared, seconds since the epoch.
         seconds_left: Estimate for a running run, None if unknown.
+        effects: What each stage of the method changed in the advantage.
         problem: Why it cannot be read, or not wholly; "" if it can.
     """
 
@@ -58,6 +60,7 @@ class RunCard:
     before: EvalResult | None = None
     after: EvalResult | None = None
     seconds_left: float | None = None
+    effects: Sequence[Effect] = ()
     problem: str = ""
 
     @property
@@ -136,6 +139,7 @@ def _figures(run: RunFolder) -> dict[str, Any]:
         "before": run.before,
         "after": run.after,
         "seconds_left": left,
+        "effects": effects(run.metrics),
     }
 
 

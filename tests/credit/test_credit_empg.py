@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals, StepTable
+from credit.base import Context, PerToken, Signals, StepTable
 from credit.empg import EMPG
 from credit.pipeline import Pipeline
 
@@ -101,10 +101,10 @@ def test_token_advantages_are_weighted_by_row():
     table = table_of([10.0, 0.0], [[2], [1]], [1.0, 1.0, 2.0])
     zero = np.zeros(2)
     stage = EMPG(zeta=0.0)
-    got = stage.reweight(table, Signals(zero, zero, zero, np.array([4.0, 6.0, -5.0])), Context())
+    got = stage.reweight(table, Signals(zero, zero, zero, PerToken(np.array([4.0, 6.0, -5.0]))), Context())
     g = got.columns["scale"]
     want = np.array([4 * g[0], 6 * g[0], -5 * g[1]])
-    np.testing.assert_allclose(got.advantage, want - want.mean(), atol=1e-12)
+    np.testing.assert_allclose(got.advantage.values, want - want.mean(), atol=1e-12)
 
 
 def test_the_entropies_are_asked_for():

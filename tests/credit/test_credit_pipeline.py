@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from credit.base import Context, Estimated, Reweighter, StepTable, param
+from credit.base import Context, Estimated, PerToken, Reweighter, StepTable, param
 from credit.gigpo import GiGPO
 from credit.grpo import GRPO
 from credit.pipeline import COLUMNS, METRICS, Pipeline, load_method
@@ -144,7 +144,7 @@ class ByToken(Reweighter):
 
     def reweight(self, table, signals, context):
         row = np.repeat(np.arange(len(table)), table.length)
-        return Estimated(self.scale * signals.advantage[row] * table.tokens["entropy"])
+        return Estimated(PerToken(self.scale * signals.advantage[row] * table.tokens["entropy"]))
 
 
 def test_a_reweighter_may_speak_per_token():

@@ -1,6 +1,7 @@
 """ProGPO's peers of the same past and its potentials: by hand, against the definition, and in the limit."""
 
 from difflib import SequenceMatcher
+from statistics import variance
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def slow_potential(table, values, i, depths, loo, prior):
             first.pop(table.trajectory[i], None)
         if first:
             x = list(first.values())
-            spread = np.var(x, ddof=1) if len(x) > 1 else 0.0
+            spread = variance(x) if len(x) > 1 else 0.0  # in fractions: equal values give exactly 0
             estimates.append((np.mean(x), (spread + prior * sigma2) / len(x)))
     if not estimates:
         return None
@@ -154,6 +155,40 @@ def slow_potential(table, values, i, depths, loo, prior):
     if certain:
         return np.mean(certain)
     return sum(m / v for m, v in estimates) / sum(1 / v for _, v in estimates)
+
+
+def tables_of_few_returns(number, members=5):
+    """Groups of walks whose returns come again and again: each as it is and in another order, the order."""
+    rng = np.random.default_rng(1)
+    for _ in range(number):
+        paths = [[("ab"[rng.integers(2)], "go") for _ in range(rng.integers(2, 5))] for _ in range(members)]
+        few = [0.0, *(10 * 0.95 ** rng.integers(0, 30, 2) - 0.1 * rng.integers(0, 2, 2))]
+        values = [rng.choice(few, len(p), p=[0.1, 0.2, 0.7]) for p in paths]
+        order = rng.permutation(members)
+        yield ordered(paths, values, range(members)), ordered(paths, values, order), order
+
+
+def ordered(paths, values, order):
+    returns = np.concatenate([values[k] for k in order])
+    return table_of([[(True, paths[k]) for k in order]], return_to_go=returns)
+
+
+def test_without_a_prior_equal_values_are_certain_whoever_asks():
+    """What is left of their sums must not be a variance."""
+    for table, _, _ in tables_of_few_returns(60):
+        values = table.return_to_go
+        got, _ = potentials(Visits.of(table), values, depths=3, loo=True, var_prior=0.0)
+        here, _ = step_visits(table)
+        want = [slow_potential(table, values, i, 3, True, 0.0) or 0.0 for i in range(len(table))]
+        np.testing.assert_allclose(got[here], want, atol=1e-9)
+
+
+def test_without_a_prior_the_order_of_siblings_does_not_matter():
+    method = Pipeline.from_config({"progpo_peer": {"var_prior": 0.0, "semantic": "exact"}})
+    for table, mixed, order in tables_of_few_returns(400):
+        plain, other = (method.run(t).columns["progpo_peer.potential"] for t in (table, mixed))
+        plain = np.split(plain, table.trajectory_start[1:-1])
+        np.testing.assert_allclose(other, np.concatenate([plain[k] for k in order]), atol=1e-9)
 
 
 @FAST

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals, StepTable
+from credit.base import Context, PerToken, Signals, StepTable
 from credit.pipeline import Pipeline
 from credit.progpo_coverage import ProGPOCoverage, first_visits
 from tests.credit.paths import groups, path, table_of
@@ -105,5 +105,5 @@ def test_coverage_of_token_advantages():
     stage = ProGPOCoverage(weight=1.0, eps=0.0, combine="add")
     tokens = np.arange(6.0)
     zero = np.zeros(3)
-    got = stage.reweight(table, Signals(zero, zero, zero, tokens), Context()).advantage
-    np.testing.assert_allclose(got, tokens + [1, 1, 1, -1, -1, -1])
+    got = stage.reweight(table, Signals(zero, zero, zero, PerToken(tokens)), Context()).advantage
+    np.testing.assert_allclose(got.values, tokens + [1, 1, 1, -1, -1, -1])

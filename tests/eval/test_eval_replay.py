@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
-from credit.base import Estimated, Reweighter
+from credit.base import Estimated, PerToken, Reweighter
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
 from eval.replay import replay
@@ -230,7 +230,7 @@ class MeanLogp(Reweighter):
         return frozenset({"logp_sampled"})
 
     def reweight(self, table, signals, context):
-        return Estimated(table.tokens["logp_sampled"])
+        return Estimated(PerToken(table.tokens["logp_sampled"]))
 
 
 def test_recorded_log_probabilities_are_those_of_training(finished_run, tmp_path):
