@@ -161,6 +161,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
         PromptError: No such template, or it lacks the form.
         TemplateError: The tokenizer's chat template cannot be used.
     """
+    from agent.parse import parser
     from agent.prompts import PromptBuilder, load_template
     from agent.turns import TurnFormat
 
@@ -172,6 +173,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
         history=prompt.history,
         window=prompt.window,
         max_response_tokens=prompt.max_response_tokens,
+        parser=parser(prompt.parse, config.env.name),
     )
 
 

@@ -9,7 +9,7 @@ from commands import docs_credit
 from commands.build import stage_docs
 from configs.check import is_section
 from configs.load import experiments
-from configs.merge import methods
+from configs.methods import methods
 from configs.schema import Config, Section
 from configs.show import as_typed
 from credit.registry import stages

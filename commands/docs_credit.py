@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 
-from configs.merge import CONFIGS, methods
+from configs.methods import CONFIGS, methods
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.pipeline import Pipeline
 from credit.registry import stages

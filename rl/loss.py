@@ -21,7 +21,7 @@ Aggregation = Literal[
     "traj-mean-token-mean",
 ]
 KlKind = Literal["k1", "abs", "k2", "k3"]
-Mismatch = Literal["off", "tis", "mask"]
+Mismatch = Literal["off", "tis", "mask", "recompute"]
 
 # Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
 # gradients. Every clip range in use is far inside, so no finite gradient changes.

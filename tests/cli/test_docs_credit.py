@@ -5,7 +5,7 @@ import re
 import pytest
 
 from commands.docs_credit import COST, _blocks, _prose, _sources, render
-from configs.merge import CONFIGS, methods
+from configs.methods import CONFIGS, methods
 from credit.pipeline import Pipeline
 from credit.registry import stages
 

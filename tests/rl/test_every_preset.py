@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import run as cli
-from configs.merge import methods
+from configs.methods import methods
 from rl.metrics import describe
 
 SMALL = [
