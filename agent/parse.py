@@ -82,8 +82,8 @@ def parse_as_papers(response: str, *, end: int) -> Parsed:
 
     The action is what stands between the first `<action>` and the first `</action>`, upper or lower case,
     lower-cased and stripped; it is played whether or not the response is valid. Valid is a response with
-    both, with `<think>` and `</think>` in lower case, all of them anywhere, and without Chinese characters; so
-    an empty action, and tags in another order, are valid.
+    both, with `<think>` and `</think>` in lower case, all of them anywhere, and no Chinese characters; so an
+    empty action, and tags in another order, are valid.
 
     Args:
         response: Any text.

@@ -1,10 +1,10 @@
 """Layers that an experiment asks for: its protocol, and the settings its method was published with.
 
 Both are laid just above the layer that asks for them: over its own values, under those of files based on it
-and of the command line. (What the command line asks for lies just under its other items.) The method's
-settings lie over the protocol that asks for them, as the more particular. Which method and environment count
-is decided by all layers together, so another method on the command line replaces the first one's published
-settings wholly.
+and of the command line. (What the command line asks for lies just under its other items.) Where one layer
+asks for both, the method's settings lie over the protocol, as the more particular. Which method and
+environment count is decided by all layers together, so another method on the command line replaces the first
+one's published settings wholly.
 """
 
 from __future__ import annotations
@@ -126,5 +126,7 @@ def _last(layers: Sequence[Layer], *path: str) -> tuple[int, Any]:
 
 
 def _above(layers: Sequence[Layer], place: int) -> int:
-    """Where a layer goes that the one at `place` asks for."""
-    return place if layers[place].label == COMMAND_LINE else place + 1
+    """Where a layer goes that the one at `place` asks for: over it, and over a protocol that lies on it."""
+    if layers[place].label == COMMAND_LINE:
+        return place
+    return next((n for n in range(place + 1, len(layers)) if not layers[n].shared), len(layers))

@@ -109,3 +109,11 @@ def put(tree: dict[str, Any], path: str, value: Any, label: str) -> None:
         if not isinstance(node, dict):
             raise ConfigError(f"{label} reaches into {key!r}, which another one set to {node!r}")
     node[last] = value
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the options of a tree by dotted path."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
