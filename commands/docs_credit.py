@@ -44,9 +44,10 @@ _PUBLISHED = """\
 A method's plain values are this project's, the same in every environment. `credit.settings: published`, which
 the GPU presets say, lays over them what its public code runs with in the environment, options outside of
 credit included; the command line and files based on the preset still win. What differs from the plain values
-(of the method and the GPU preset) is set off. A source is repository\\@commit file:line, and each value has its
-own line beside it in `configs/credit/` (genalyu/3SPO carries the files of verl-agent). A method that is not
-here has no public code with settings for these environments and keeps its plain values; `run.py show` says so.
+(of the method and the GPU preset) is set off. A source is repository\\@commit file:line, and each value has
+its own line beside it in `configs/credit/` (genalyu/3SPO carries the files of verl-agent). A method that is
+not here has no public code with settings for these environments and keeps its plain values; `run.py show`
+says so.
 """
 _PROTOCOLS = """\
 Between a method and its figures lie choices that papers seldom mention. `protocol=verl_agent` takes those of

@@ -232,10 +232,8 @@ def write(tmp_path):
 
 
 def test_files_above_and_the_command_line_win_and_the_file_itself_does_not(write):
-    write(
-        "low",
-        "env: {name: webshop, max_steps: 15}\ncredit: {method: hgpo, settings: published, hgpo: {norm: mean_std}}",
-    )
+    said = "credit: {method: hgpo, settings: published, hgpo: {norm: mean_std}}"
+    write("low", f"env: {{name: webshop, max_steps: 15}}\n{said}")
     middle = write("middle", "base: low\ntrain: {updates: 7}")
     loaded = load(middle, ["credit.hgpo.history=4"])
     config = loaded.config
