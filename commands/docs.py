@@ -10,6 +10,7 @@ from commands.build import stage_docs
 from configs.check import is_section
 from configs.load import experiments
 from configs.methods import methods
+from configs.protocol import protocols
 from configs.schema import Config, Section
 from configs.show import as_typed
 from credit.registry import stages
@@ -41,7 +42,10 @@ def _metrics() -> str:
 
 
 def _options() -> str:
-    shipped = f"Experiments: {_list(p.stem for p in experiments())}. Methods: {_list(methods())}."
+    shipped = (
+        f"Experiments: {_list(p.stem for p in experiments())}. Protocols: {_list(protocols())}. "
+        f"Methods: {_list(methods())}."
+    )
     parts = [f"# Options\n{_NOTE}`key.path=value` on the command line, nested keys in YAML. {shipped}\n"]
     parts += [f"## {title}\n\n{_table(rows)}" for title, rows in _sections(Config())]
     for name in stages():

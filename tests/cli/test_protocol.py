@@ -28,6 +28,8 @@ GPU = [
     f"{world}_{size}" for world in ("alfworld", "webshop") for size in ("1.5b", "7b", "1.5b_lora", "7b_lora")
 ]
 
+UNLISTED = "<think>x</think><action>fly to the moon</action>"
+
 # Option → (recommended, verl_agent), by hand.
 SWITCHES = {
     "env.anchor": ("state", "text"),
