@@ -175,9 +175,7 @@ def show(
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
     against: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Only what differs from protocol/NAME or another experiment."
-        ),
+        typer.Option(metavar="NAME", help="Only what differs from protocol/NAME or another experiment."),
     ] = None,
 ) -> None:
     """Print every option of an experiment: its value, where that came from, and what it means."""

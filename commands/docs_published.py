@@ -34,7 +34,7 @@ def _row(name: str, environment: str, published: Published) -> tuple[str, ...]:
     base = published.label.partition(",")[0].removeprefix("credit/").removesuffix(".yaml")
     whose = "" if base == name else f"those of `{base}`: "
     return (
-        f"[`{name}`](#{name})",
+        f"`{name}`",
         environment,
         whose + (", ".join(said) or "nothing of its own"),
         ", ".join(differs) or "–",
