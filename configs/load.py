@@ -66,7 +66,7 @@ def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
     """Builds the configuration of a run again, with overrides laid over it.
 
     What the run's protocol and its method's settings brought is among its values and is not brought again,
-    unless an override asks for it.
+    unless an override asks for it, or for another method.
 
     Raises:
         ConfigError: `run_dir` is no run folder, or as in `load`.
@@ -74,9 +74,10 @@ def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
     path = run_dir / "config.json"
     saved = read_config(path).model_dump(mode="json")
     asked = {"protocol": saved.pop("protocol"), "credit": {"settings": saved["credit"].pop("settings")}}
-    return _merge(
-        [Layer(str(path), saved), Layer(COMMAND_LINE, _parse(overrides))], below=Layer(str(path), asked)
-    )
+    said = _parse(overrides)
+    if "method" in said.get("credit", {}):
+        said["credit"] = asked["credit"] | said["credit"]
+    return _merge([Layer(str(path), saved), Layer(COMMAND_LINE, said)], below=Layer(str(path), asked))
 
 
 def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:

@@ -58,12 +58,13 @@ def known_stages() -> frozenset[str]:
     return frozenset(stage for method in methods() for stage in read_method(method).stages)
 
 
-def read_method(method: str, label: str = "credit") -> Method:
+def read_method(method: str, label: str = "credit", chain: tuple[str, ...] = ()) -> Method:
     """Reads a method's file.
 
     Args:
         method: Name of a shipped one, or a path to a .yaml file.
         label: Who names it, for the message.
+        chain: Methods whose `published` led here.
 
     Raises:
         ConfigError: No such method, or its file is not of the form above.
@@ -82,14 +83,18 @@ def read_method(method: str, label: str = "credit") -> Method:
         )
     stages = mapping(tree["stages"], "stages", path.name)
     file = f"credit/{path.name}"
-    published = dict(_published(tree.get("published", {}), file, stages))
+    published = dict(_published(tree.get("published", {}), file, stages, (*chain, method)))
     return Method(str(tree["name"]), file, stages, published)
 
 
-def _published(value: Any, file: str, stages: Mapping[str, Any]) -> Iterator[tuple[str, Published]]:
+def _published(
+    value: Any, file: str, stages: Mapping[str, Any], chain: tuple[str, ...]
+) -> Iterator[tuple[str, Published]]:
     """(environment, its settings) of a method file's `published`."""
     if isinstance(value, str):
-        for environment, one in read_method(value, f"published of {file}").published.items():
+        if value in chain:
+            raise ConfigError(f"{file}: published goes round in a circle: {' → '.join((*chain, value))}")
+        for environment, one in read_method(value, f"published of {file}", chain).published.items():
             credit = {k: v for k, v in one.tree.get("credit", {}).items() if k in stages}
             yield environment, Published(one.label, one.source, {**one.tree, "credit": credit})
         return

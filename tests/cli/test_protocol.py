@@ -1,5 +1,7 @@
 """Protocols: what they set, on both sides of every switch, down to what is built."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from agent.rollout import rollout
 from agent.turns import TurnFormat
 from commands import build
 from commands.build_learner import _loss_options
+from commands.experiments import make_run
+from commands.replay import methods_of
 from configs.layers import COMMAND_LINE
-from configs.load import experiments, load
+from configs.load import experiments, load, load_run, write_config
 from configs.methods import methods
 from configs.protocol import flat, protocols, read_protocol
 from configs.show import rows
@@ -250,6 +254,33 @@ def test_mask_truncated_decides_whether_a_cut_response_has_loss():
         step.finish = "length"
     spans = [sum(len(row.spans) for row in token_rows(groups, mask_truncated=m)) for m in (False, True)]
     assert spans == [len(steps), 0]
+
+
+def test_runs_of_a_sweep_have_their_methods_settings_and_reload_as_they_were(tmp_path):
+    steps = {}
+    for method in ("hgpo", "gigpo", "dr_grpo"):
+        run, loaded = make_run("webshop_1.5b", [], {"credit": method, "seed": 1}, folder=tmp_path)
+        run.folder.mkdir()
+        write_config(loaded.config, run.folder / "config.json")
+        assert load_run(run.folder).config == loaded.config
+        again, _ = make_run("webshop_1.5b", [], {"credit": method, "seed": 1}, folder=tmp_path)
+        assert again.name == run.name
+        steps[method] = loaded.config.env.max_steps
+    assert steps == {"hgpo": 30, "gigpo": 15, "dr_grpo": 15}
+
+
+def test_other_methods_are_replayed_with_the_runs_protocol_and_their_published_settings(tmp_path):
+    loaded = load("webshop_1.5b", ["protocol=verl_agent", "credit=gigpo"])
+    write_config(loaded.config, tmp_path / "config.json")
+    (tmp_path / "sources.json").write_text(json.dumps(loaded.sources), encoding="utf-8")
+    _, replayed = methods_of(tmp_path, ["gigpo", "hgpo", "grpo"])
+    own, hgpo, grpo = (method.pipeline.stages[-1] for method in replayed)
+    assert own == build.credit_pipeline(loaded).stages[-1]
+    assert (hgpo.norm, hgpo.unit, hgpo.fp32_reference_compat) == ("mean", "rows", True)
+    assert (grpo.norm, grpo.lone) == ("mean_std", "raw")
+    write_config(load("webshop_cpu", ["credit=gigpo"]).config, tmp_path / "config.json")
+    _, (plain,) = methods_of(tmp_path, ["hgpo"])
+    assert (plain.pipeline.stages[-1].norm, plain.pipeline.stages[-1].unit) == ("mean_std", "trajectories")
 
 
 def test_protocols_are_layers_and_no_experiments():

@@ -286,6 +286,23 @@ def test_a_reloaded_run_takes_a_protocol_only_where_an_override_asks(tmp_path):
     assert load_run(tmp_path, ["train.entropy_coef=0.5"]).config.prompt.parse == "strict"
 
 
+def test_a_reloaded_run_with_another_method_has_that_methods_settings(tmp_path):
+    write_config(load("webshop_1.5b").config, tmp_path / "config.json")
+    config = load_run(tmp_path, ["credit=hgpo"]).config
+    assert (config.credit.settings, config.credit.stages["hgpo"]["norm"]) == ("published", "mean")
+    plain = load_run(tmp_path, ["credit=hgpo", "credit.settings=plain"]).config
+    assert (plain.env.max_steps, plain.credit.stages["hgpo"]["norm"]) == (15, "mean_std")
+
+
+def test_methods_that_stand_for_one_another_are_refused(write):
+    text = "name: mine\nstages: {{returns: {{}}, grpo: {{}}}}\npublished: {}"
+    first = write("first", "")
+    second = write("second", text.format(first))
+    write("first", text.format(second))
+    with pytest.raises(ConfigError, match="circle"):
+        load("webshop_1.5b", [f"credit={first}"])
+
+
 def test_configurations_from_before_load_as_they_were(tmp_path):
     config = load("webshop_cpu", ["train.loss=ppo"]).config
     saved = config.model_dump(mode="json")
