@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs.methods import Method, methods, read_method
+from configs.methods import Method, known_stages, mapping, methods, read_method
 from configs.protocol import read_protocol
 from configs.schema import Config
+from configs.text import ConfigError, suggest
 
 COMMAND_LINE = "command line"
+_UNSAID = object()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def _with_protocol(layers: list[Layer]) -> list[Layer]:
     if name is None:
         return layers
     made = _of_protocol(str(name), str(_value(layers, "env", "name")), layers[place].label)
+    _check_stages(made, _method(layers))
     at = _above(layers, place)
     return layers[:at] + made + layers[at:]
 
@@ -68,6 +71,16 @@ def _with_protocol(layers: list[Layer]) -> list[Layer]:
 def _of_protocol(name: str, environment: str, label: str) -> list[Layer]:
     protocol = read_protocol(name, label)
     return [Layer(protocol.label, tree, shared=True) for tree in protocol.trees(environment)]
+
+
+def _check_stages(layers: Sequence[Layer], method: Method | None) -> None:
+    """Refuses a stage that no method has: it would be ignored as that of another one."""
+    known = known_stages() | (method.stages.keys() if method else set())
+    for layer in layers:
+        for stage in mapping(layer.tree.get("credit", {}), "credit", layer.label):
+            if stage not in known and stage != "settings":
+                hint = suggest(stage, known, prefix="credit.")
+                raise ConfigError(f"unknown option `credit.{stage}` ({layer.label}): no method has it{hint}")
 
 
 def _with_published(layers: list[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
@@ -119,8 +132,8 @@ def _last(layers: Sequence[Layer], *path: str) -> tuple[int, Any]:
     for place in range(len(layers) - 1, -1, -1):
         node: Any = layers[place].tree
         for key in path:
-            node = node.get(key, _last) if isinstance(node, Mapping) else _last
-        if node is not _last:
+            node = node.get(key, _UNSAID) if isinstance(node, Mapping) else _UNSAID
+        if node is not _UNSAID:
             return place, node
     return -1, None
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from configs.check import is_section, unknown_option
 from configs.layers import COMMAND_LINE, Layer
-from configs.methods import known_stages, mapping, methods, read_method
+from configs.methods import mapping, methods, read_method
 from configs.schema import Config
 from configs.text import ConfigError, suggest
 
@@ -82,7 +82,7 @@ class Merged:
         if "settings" in tree:
             credit["settings"], self.sources["credit.settings"] = tree.pop("settings"), label
         for stage, options in tree.items():
-            if stage not in credit["stages"] and not (layer.shared and stage in known_stages()):
+            if stage not in credit["stages"] and not layer.shared:
                 raise _unknown_stage(stage, credit, label)
             for key, option in mapping(options, f"credit.{stage}", label).items():
                 if stage in credit["stages"]:

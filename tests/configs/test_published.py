@@ -340,11 +340,12 @@ def test_mistakes_in_a_method_file(text, part, write):
     assert part in str(caught.value)
 
 
-def test_a_method_of_ones_own_may_have_published_settings(write):
+def test_a_method_of_ones_own_may_have_published_settings_also_for_a_new_stage(write):
     own = write(
         "mine",
-        "name: mine\nstages: {returns: {}, grpo: {}}\n"
-        "published: {webshop: {source: 'paper.pdf:3', credit: {grpo: {norm: mean}}}}",
+        "name: mine\nstages: {returns: {}, newest: {}, grpo: {}}\n"
+        "published: {webshop: {source: 'paper.pdf:3', credit: {grpo: {norm: mean}, newest: {x: 1}}}}",
     )
     config = load("webshop_1.5b", [f"credit={own}"]).config
     assert config.credit.stages["grpo"]["norm"] == "mean"
+    assert config.credit.stages["newest"] == {"x": 1}
