@@ -173,16 +173,23 @@ def replay(
     work(*_arguments(run, overrides), file=file, credit=credit, update=update, out=out, show=show)
 
 
-@app.command(epilog="Example: [bold]python run.py show alfworld_cpu credit=gigpo credit.gigpo.omega=0.5[/]")
+@app.command(
+    epilog="Examples: [bold]run.py show alfworld_cpu credit=gigpo credit.gigpo.omega=0.5[/] · "
+    "[bold]run.py show alfworld_1.5b --against protocol/verl_agent[/]",
+)
 def show(
     experiment: Experiment,
     overrides: Overrides = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only what differs from protocol/NAME or another experiment."),
+    ] = None,
 ) -> None:
     """Print every option of an experiment: its value, where that came from, and what it means."""
     from commands.show import run
 
-    run(experiment, overrides or [], changed_only=changed)
+    run(experiment, overrides or [], changed_only=changed, against=against)
 
 
 @app.command(

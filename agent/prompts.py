@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from agent.parse import Parser, parse
 from agent.turns import TurnFormat
 from envs.base import Observation
 
@@ -135,6 +136,7 @@ class PromptBuilder:
         history: Steps repeated in a step-wise prompt.
         window: Longest token row, prompt and response (tokens).
         max_response_tokens: Room every prompt leaves for its response (tokens).
+        parser: Reads the responses to them.
 
     Raises:
         PromptError: The template lacks the form.
@@ -146,6 +148,7 @@ class PromptBuilder:
     history: int
     window: int
     max_response_tokens: int
+    parser: Parser = parse
 
     def __post_init__(self) -> None:
         if getattr(self.template, self.form) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agent.parse import parse
 from agent.prompts import Conversation, PromptBuilder
 from agent.rollout_groups import Seat
 from agent.steering import Act, Again, Pilot, Try
@@ -126,7 +125,7 @@ def make_step(
 ) -> Step:
     """The record of a response, but for what the environment will say."""
     response = prompts.turns.decode(generation.ids)
-    parsed = parse(prompts.turns.opened + response)
+    parsed = prompts.parser(prompts.turns.opened + response)
     return Step(
         t=t,
         observation=observation,
@@ -143,4 +142,5 @@ def make_step(
         admissible=observation.admits(parsed.action),
         reward=0.0,
         next_observation=observation,
+        listed=parsed.listed,
     )

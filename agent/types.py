@@ -91,12 +91,13 @@ class Step:
         response: Decoded text of the response.
         thought: Text inside `<think>`, "" if none.
         action: The parsed command sent to the environment ("" if the response had none).
-        well_formed: The response has the required tags in the required order.
+        well_formed: The response has the required tags in the required order (as `prompt.parse` has it).
         admissible: The observation admits the action, see `Observation.admits`.
         reward: Environment reward of the step, unscaled.
         next_observation: What the environment answered.
         forced: [start, end) of the response tokens that were put there, not sampled; they carry no loss.
         spare: Other responses to the same prompt.
+        listed: Validity asks for an admissible action (`prompt.parse: strict`).
     """
 
     t: int
@@ -116,6 +117,7 @@ class Step:
     next_observation: Observation
     forced: tuple[int, int] = (0, 0)
     spare: tuple[Spare, ...] = ()
+    listed: bool = True
 
     @property
     def sampled(self) -> list[tuple[int, int]]:
@@ -126,8 +128,8 @@ class Step:
 
     @property
     def valid(self) -> bool:
-        """Well-formed *and* admissible; the only meaning of "valid" in this project."""
-        return self.well_formed and self.admissible
+        """Well-formed *and* admissible; the first alone where the run's parser asks for no more."""
+        return self.well_formed and (self.admissible or not self.listed)
 
 
 @dataclass(slots=True)

@@ -162,6 +162,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
         TemplateError: The tokenizer's chat template cannot be used as `prompt.thinking` and
             `prompt.template_args` say.
     """
+    from agent.parse import parser
     from agent.prompts import PromptBuilder, load_template
     from agent.turns import TurnFormat
 
@@ -173,6 +174,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
         history=prompt.history,
         window=prompt.window,
         max_response_tokens=prompt.max_response_tokens,
+        parser=parser(prompt.parse, config.env.name),
     )
 
 

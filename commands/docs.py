@@ -9,8 +9,9 @@ from commands import docs_credit
 from commands.build import stage_docs
 from configs.check import is_section
 from configs.load import experiments
-from configs.merge import methods
+from configs.methods import methods
 from configs.neutral import NEUTRAL
+from configs.protocol import protocols
 from configs.schema import Config, Section
 from configs.show import as_typed
 from credit.registry import stages
@@ -24,8 +25,8 @@ Runs that differ in these only are one method in reports, and a run may be resum
 option matters.
 
 - `nothing`: all figures are the same to the last bit.
-- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes such
-  a run again.
+- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes
+  such a run again.
 - `rounding`: sums are made in another order, as on another machine, and after some updates other words may be
   sampled. `run.py compare` and reports name the difference.
 """
@@ -54,7 +55,10 @@ def _metrics() -> str:
 
 
 def _options() -> str:
-    shipped = f"Experiments: {_list(p.stem for p in experiments())}. Methods: {_list(methods())}."
+    shipped = (
+        f"Experiments: {_list(p.stem for p in experiments())}. Protocols: {_list(protocols())}. "
+        f"Methods: {_list(methods())}."
+    )
     parts = [f"# Options\n{_NOTE}`key.path=value` on the command line, nested keys in YAML. {shipped}\n"]
     parts += [f"## {title}\n\n{_table(rows)}" for title, rows in _sections(Config())]
     for name in stages():

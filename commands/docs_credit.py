@@ -6,7 +6,10 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 
-from configs.merge import CONFIGS, methods
+from commands import docs_published
+from configs.methods import CONFIGS, methods
+from configs.protocol import flat, protocols, read_protocol
+from configs.show import as_typed
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.pipeline import Pipeline
 from credit.registry import stages
@@ -56,6 +59,22 @@ service is not measured, since the service would be asked twice. A correlation n
 the stage is nearly training without it: look there before reading anything into a difference in success.
 """
 
+_PUBLISHED = """\
+A method's plain values are this project's, the same in every environment. `credit.settings: published`, which
+the GPU presets say, lays over them what its public code runs with in the environment, options outside of
+credit included; the command line and files based on the preset still win. What differs from the plain values
+(of the method and the GPU preset) is set off. A source is repository\\@commit file:line, and each value has
+its own line beside it in `configs/credit/` (genalyu/3SPO carries the files of verl-agent). A method that is
+not here has no public code with settings for these environments and keeps its plain values; `run.py show`
+says so.
+"""
+_PROTOCOLS = """\
+Between a method and its figures lie choices that papers seldom mention. `protocol=verl_agent` takes those of
+the public code, with the rest of its recipe; `protocol=recommended`, which the GPU presets have, takes this
+project's. `run.py show alfworld_1.5b --against protocol/verl_agent` lists what differs, where it comes from
+and what it changes. Figures with one protocol are not comparable with figures with the other.
+"""
+
 
 def render() -> str:
     """Returns the page after its title."""
@@ -68,11 +87,34 @@ def render() -> str:
         "## Methods\n",
         _table(("method", "stages", "needs", "cost of that", "source"), overview),
         *(f"### `{name}`\n\n{_prose(comment)}\n" for name, (comment, _) in found.items()),
+        "## Published settings per method and environment\n",
+        _PUBLISHED,
+        _table(docs_published.HEADER, docs_published.published_rows()),
+        _protocol_part(),
         "## Stages\n",
         _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in stages().items()]),
         *(_section(name, stage) for name, stage in stages().items()),
     ]
     return "\n".join(parts)
+
+
+def _protocol_part() -> str:
+    """What the shipped protocols choose, switch by switch."""
+    read = {name: read_protocol(name) for name in protocols()}
+    options = dict.fromkeys(option for protocol in read.values() for option in protocol.changes)
+    rows = []
+    for option in options:
+        cells = []
+        for protocol in read.values():
+            chosen = flat(protocol.switches)
+            cells.append(f"`{as_typed(chosen[option])}`" if option in chosen else "–")
+        rows.append((f"`{option}`", *cells))
+    header = ("switch", *(f"`{name}`" for name in read))
+    missing = "\n".join(f"- {_prose(line)}" for line in read["verl_agent"].not_reproduced)
+    return (
+        f"## Protocols\n\n{_PROTOCOLS}\n{_table(header, rows)}\n"
+        f"What no option brings of the public code:\n\n{missing}\n"
+    )
 
 
 def _method_row(name: str, comment: str, pipeline: Pipeline) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ from rich.status import Status
 
 from commands import build
 from configs.check import validate
+from configs.layers import COMMAND_LINE, Layer, credit_layers
 from configs.load import Loaded, read_config
-from configs.merge import COMMAND_LINE, Merged
+from configs.merge import Merged
 from configs.schema import Config
 from configs.text import ConfigError, read_yaml, suggest
 from credit.pipeline import Pipeline
@@ -185,13 +186,15 @@ def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
     """One method's configuration: the run's own as it was, another one as its file and the run say."""
     merged = Merged()
     if source.config is not None:
-        merged.add(source.config.model_dump(mode="json"), str(source.where / "config.json"))
+        merged.add(Layer(str(source.where / "config.json"), source.config.model_dump(mode="json")))
     if source.config is None or name != source.config.credit.name:
-        merged.add({"credit": {"method": name}}, "--credit")
+        merged.add(Layer("--credit", {"credit": {"method": name}}))
+        for layer in () if source.config is None else credit_layers(name, source.config):
+            merged.add(layer)
     for layer, label in (({"credit": source.said or {}}, str(source.where)), (tree, COMMAND_LINE)):
         stages = merged.values["credit"]["stages"]
         credit = {stage: options for stage, options in layer.get("credit", {}).items() if stage in stages}
-        merged.add({**layer, "credit": credit}, label)
+        merged.add(Layer(label, {**layer, "credit": credit}))
     return Loaded(validate(merged.values, merged.sources), merged.sources)
 
 

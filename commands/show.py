@@ -7,15 +7,28 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from commands.build import credit_pipeline, stage_docs
+from configs.against import other, show_against
 from configs.load import load
 from configs.show import show
 
 
-def run(experiment: str, overrides: Sequence[str], *, changed_only: bool) -> None:
-    """Prints the options of an experiment after checking all that can be checked without its data."""
+def run(experiment: str, overrides: Sequence[str], *, changed_only: bool, against: str | None = None) -> None:
+    """Prints the options of an experiment after checking all that can be checked without its data.
+
+    Args:
+        experiment: As on the command line.
+        overrides: Likewise.
+        changed_only: Leave out what is still the default.
+        against: Print what differs from this protocol or experiment instead.
+    """
     loaded = load(experiment, overrides)
     credit_pipeline(loaded)
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a pipe has no width to fit
+    if against is not None:
+        theirs, protocol = other(experiment, overrides, against)
+        credit_pipeline(theirs)
+        show_against(loaded, theirs, against, protocol, stage_docs, console)
+        return
     show(loaded, stage_docs, console, changed_only=changed_only)

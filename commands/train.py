@@ -95,6 +95,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0
     console = build.console() if lead else Console(quiet=True)
+    for note in loaded.notes:
+        console.print(note, markup=False)
     model, tokenizer = build.model_and_tokenizer(config)
     size = sum(p.numel() for p in model.parameters())
     prompts = build.prompt_builder(config, tokenizer)

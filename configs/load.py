@@ -5,8 +5,9 @@
 An experiment is a YAML file in `configs/` (or a path to one). Its `base:` names the files it builds
 on. The command line says `key.path=value`. The credit method is chosen as a whole: `credit: scpo`
 (or `credit=scpo`) takes the stages of `configs/credit/scpo.yaml`, and `credit: {method: scpo, scpo:
-{theta: 0.9}}` (or `credit.scpo.theta=0.9`) changes one of them. Inside a run folder the result is
-`config.json`, which reloads exactly.
+{theta: 0.9}}` (or `credit.scpo.theta=0.9`) changes one of them. `protocol: NAME` and `credit.settings:
+published` bring layers of their own, see `configs.layers`. Inside a run folder the result is
+`config.json`, which reloads exactly: what those layers brought is in it.
 """
 
 from __future__ import annotations
@@ -18,55 +19,74 @@ from pathlib import Path
 from typing import Any
 
 from configs.check import DEFAULT, validate
-from configs.merge import COMMAND_LINE, CONFIGS, Merged, mapping
+from configs.layers import COMMAND_LINE, Layer, resolve
+from configs.merge import Merged
+from configs.methods import CONFIGS, mapping
+from configs.protocol import put
 from configs.schema import Config
 from configs.text import ConfigError, read_yaml, suggest
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A configuration and the layer each of its leaves came from (leaves not listed: defaults)."""
+    """A configuration and the layer each of its leaves came from (leaves not listed: defaults).
+
+    Attributes:
+        notes: What a reader must know: requests that had no effect, one line each.
+    """
 
     config: Config
     sources: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     def source(self, path: str) -> str:
         """Returns `default`, a file name, or `command line` for a dotted leaf path."""
         return self.sources.get(path, DEFAULT)
 
 
-def load(experiment: str, overrides: Sequence[str] = ()) -> Loaded:
+def load(experiment: str, overrides: Sequence[str] = (), *, over: Mapping[str, Any] | None = None) -> Loaded:
     """Builds the configuration of an experiment.
 
     Args:
         experiment: Name of a file in configs/ (without .yaml), or a path to a .yaml file.
         overrides: `key.path=value` items, later ones win.
+        over: Options laid over all of these, for comparisons.
 
     Raises:
-        ConfigError: Unknown experiment, key, method or value; a value out of range; an impossible
+        ConfigError: Unknown experiment, key, method, protocol or value; a value out of range; an impossible
             combination.
     """
     path = find(experiment)
-    merged = Merged()
-    for label, tree in _layers(path, ()):
-        merged.add(tree, label)
-    merged.add(_parse(overrides), COMMAND_LINE)
-    if "name" not in merged.values:
-        merged.values["name"], merged.sources["name"] = path.stem, path.name
-    return Loaded(validate(merged.values, merged.sources), merged.sources)
+    named = Layer(path.name, {"name": path.stem})  # unless a file says another one
+    layers = [named, *_layers(path, ()), Layer(COMMAND_LINE, _parse(overrides))]
+    return _merge(layers if over is None else [*layers, Layer("over all", over)])
 
 
 def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
     """Builds the configuration of a run again, with overrides laid over it.
 
+    What the run's protocol and its method's settings brought is among its values and is not brought again,
+    unless an override asks for it, or for another method.
+
     Raises:
         ConfigError: `run_dir` is no run folder, or as in `load`.
     """
     path = run_dir / "config.json"
+    saved = read_config(path).model_dump(mode="json")
+    asked = {"protocol": saved.pop("protocol"), "credit": {"settings": saved["credit"].pop("settings")}}
+    said = _parse(overrides)
+    if "method" in said.get("credit", {}):
+        said["credit"] = asked["credit"] | said["credit"]
+    return _merge([Layer(str(path), saved), Layer(COMMAND_LINE, said)], below=Layer(str(path), asked))
+
+
+def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:
+    """What layers make together with what they ask for; `below` lies under them and asks for nothing."""
     merged = Merged()
-    merged.add(read_config(path).model_dump(mode="json"), str(path))
-    merged.add(_parse(overrides), COMMAND_LINE)
-    return Loaded(validate(merged.values, merged.sources), merged.sources)
+    found, notes = resolve(layers)
+    for layer in [*([] if below is None else [below]), *found]:
+        merged.add(layer)
+    return Loaded(validate(merged.values, merged.sources), merged.sources, notes)
 
 
 def find(experiment: str, folder: Path = CONFIGS) -> Path:
@@ -114,8 +134,8 @@ def read_config(path: Path) -> Config:
     return validate(tree, {}, where=str(path))
 
 
-def _layers(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields (label, tree) from the lowest base file up to `path` itself."""
+def _layers(path: Path, above: tuple[Path, ...]) -> Iterator[Layer]:
+    """Yields the layers from the lowest base file up to `path` itself."""
     path = path.resolve()
     if path in above:
         raise ConfigError(f"base files go round in a circle: {' → '.join(p.name for p in (*above, path))}")
@@ -124,7 +144,7 @@ def _layers(path: Path, above: tuple[Path, ...]) -> Iterator[tuple[str, Mapping[
     for base in [bases] if isinstance(bases, str) else bases:
         beside = path.parent / f"{base.removesuffix('.yaml')}.yaml"
         yield from _layers(beside if beside.is_file() else find(base), (*above, path))
-    yield path.name, tree
+    yield Layer(path.name, tree)
 
 
 def _parse(items: Sequence[str]) -> dict[str, Any]:
@@ -136,13 +156,6 @@ def _parse(items: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"cannot read the override {item!r}: write key.path=value, for example train.lr=3e-4"
             )
-        *parents, last = ["credit", "method"] if path == "credit" else path.split(".")
-        node = tree
-        for key in parents:
-            node = node.setdefault(key, {})
-            if not isinstance(node, dict):
-                raise ConfigError(
-                    f"the override {item!r} reaches into {key!r}, which another one set to {node!r}"
-                )
-        node[last] = read_yaml(text, f"the override {item!r}")
+        path = "credit.method" if path == "credit" else path
+        put(tree, path, read_yaml(text, f"the override {item!r}"), f"the override {item!r}")
     return tree

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_origin
 
 from pydantic import BaseModel
 
 from configs.check import is_section, unknown_option
+from configs.layers import COMMAND_LINE, Layer
+from configs.methods import mapping, methods, read_method
 from configs.schema import Config
-from configs.text import ConfigError, read_yaml, suggest
-
-CONFIGS = Path(__file__).resolve().parent
-COMMAND_LINE = "command line"
-
-
-def methods() -> list[str]:
-    """Returns the names of the shipped credit methods, sorted."""
-    return sorted(p.stem for p in (CONFIGS / "credit").glob("*.yaml"))
+from configs.text import ConfigError, suggest
 
 
 @dataclass
@@ -35,28 +28,29 @@ class Merged:
     sources: dict[str, str] = field(default_factory=dict)
     _said: list[tuple[str, str, Any, str]] = field(default_factory=list)  # stage, option, value, label
 
-    def add(self, tree: Mapping[str, Any], label: str) -> None:
-        """Lays `tree` over what is there.
+    def add(self, layer: Layer) -> None:
+        """Lays a layer over what is there.
 
         Raises:
             ConfigError: An unknown key or credit method, or a value where a section belongs.
         """
-        self._section(Config, self.values, tree, "", label)
+        self._section(Config, self.values, layer.tree, "", layer)
 
     def _section(
-        self, model: type[BaseModel], into: dict[str, Any], tree: Mapping[str, Any], prefix: str, label: str
+        self, model: type[BaseModel], into: dict[str, Any], tree: Mapping[str, Any], prefix: str, layer: Layer
     ) -> None:
+        label = layer.label
         for key, value in tree.items():
             path = f"{prefix}{key}"
             if path == "credit":
-                self._credit(value, label)
+                self._credit(value, layer)
                 continue
             info = model.model_fields.get(key)
             if info is None:
                 raise unknown_option(path, label)
             if is_section(info.annotation):
                 below = mapping(value, path, label)
-                self._section(info.annotation, into.setdefault(key, {}), below, f"{path}.", label)
+                self._section(info.annotation, into.setdefault(key, {}), below, f"{path}.", layer)
             elif get_origin(info.annotation) is dict:
                 for name, option in mapping(value, path, label).items():
                     into.setdefault(key, {})[name] = option
@@ -66,7 +60,8 @@ class Merged:
                     self._forget(into, "options", "scorer.options.")
                 into[key], self.sources[path] = value, label
 
-    def _credit(self, value: Any, label: str) -> None:
+    def _credit(self, value: Any, layer: Layer) -> None:
+        label = layer.label
         tree = {"method": value} if isinstance(value, str) else dict(mapping(value, "credit", label))
         if "stages" in tree:
             if label == COMMAND_LINE:
@@ -76,19 +71,22 @@ class Merged:
             )
         if "method" in tree:
             method = str(tree.pop("method"))
-            name, stages = _read_method(method, label)
-            if name != self.values.get("credit", {}).get("name"):
-                self._choose(name, stages, f"credit/{Path(method).stem}.yaml")
+            found = read_method(method, label)
+            if found.name != self.values.get("credit", {}).get("name"):
+                self._choose(found.name, found.stages, found.file)
                 for stage, key, option, source in self._said:
-                    if stage in stages:
+                    if stage in found.stages:
                         self._set_option(stage, key, option, source)
             self.sources["credit.name"] = label
         credit = self.values.setdefault("credit", Config().credit.model_dump())
+        if "settings" in tree:
+            credit["settings"], self.sources["credit.settings"] = tree.pop("settings"), label
         for stage, options in tree.items():
-            if stage not in credit["stages"]:
+            if stage not in credit["stages"] and not layer.shared:
                 raise _unknown_stage(stage, credit, label)
             for key, option in mapping(options, f"credit.{stage}", label).items():
-                self._set_option(stage, key, option, label)
+                if stage in credit["stages"]:
+                    self._set_option(stage, key, option, label)
                 self._said.append((stage, key, option, label))
 
     def _set_option(self, stage: str, key: str, option: Any, label: str) -> None:
@@ -96,11 +94,12 @@ class Merged:
         self.sources[f"credit.stages.{stage}.{key}"] = label
 
     def _choose(self, name: str, stages: Mapping[str, Any], label: str) -> None:
-        self._forget(self.values, "credit", "credit.")
         copied = {
             stage: dict(mapping(o or {}, f"credit.stages.{stage}", label)) for stage, o in stages.items()
         }
-        self.values["credit"] = {"name": name, "stages": copied}
+        credit = self.values.setdefault("credit", Config().credit.model_dump())
+        self.sources = {k: v for k, v in self.sources.items() if not k.startswith("credit.stages.")}
+        credit |= {"name": name, "stages": copied}
         self.sources["credit.name"] = label
         for stage, options in copied.items():
             self.sources |= {f"credit.stages.{stage}.{key}": label for key in options}
@@ -108,35 +107,6 @@ class Merged:
     def _forget(self, into: dict[str, Any], key: str, prefix: str) -> None:
         into.pop(key, None)
         self.sources = {path: label for path, label in self.sources.items() if not path.startswith(prefix)}
-
-
-def mapping(value: Any, path: str, label: str) -> Mapping[str, Any]:
-    """Returns `value`, which has to be a mapping.
-
-    Raises:
-        ConfigError: It is not one.
-    """
-    if not isinstance(value, Mapping):
-        what = (
-            f"`{path}` is a section: write `key: value` pairs"
-            if path
-            else "the file must hold `key: value` pairs"
-        )
-        raise ConfigError(f"{what} `key: value` pairs ({label}), got {value!r}")
-    return value
-
-
-def _read_method(method: str, label: str) -> tuple[str, Mapping[str, Any]]:
-    path = Path(method) if method.endswith(".yaml") else CONFIGS / "credit" / f"{method}.yaml"
-    if not path.is_file():
-        raise ConfigError(
-            f"unknown credit method {method!r} ({label}){suggest(method, methods())} "
-            f"There are: {', '.join(methods())}, or a path to a .yaml file with `name` and `stages`."
-        )
-    tree = mapping(read_yaml(path), "", path.name)
-    if set(tree) != {"name", "stages"}:
-        raise ConfigError(f"{path} must have the keys name and stages, has {', '.join(map(str, tree))}")
-    return str(tree["name"]), mapping(tree["stages"], "stages", path.name)
 
 
 def _unknown_stage(stage: str, credit: Mapping[str, Any], label: str) -> ConfigError:

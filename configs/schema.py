@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from configs.choosing import CHOOSING
 from configs.schema_env import EnvConfig, Section, WebshopConfig, split_urls
@@ -58,6 +58,12 @@ class PromptConfig(Section):
     )
     history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
     window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
+    parse: Literal["strict", "papers"] = Field(
+        "strict",
+        description="What a valid response is. `strict`: exactly a thought and an action, one that the "
+        "environment lists; `papers`: the tags anywhere, any action, no Chinese characters; the action is "
+        "lower-cased, and where there is none the response's end is played.",
+    )
     max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")
 
 
@@ -134,6 +140,11 @@ class CreditConfig(Section):
     """The credit method: an ordered list of stages (see configs/credit/)."""
 
     name: str = Field("gigpo", description="Name of the method, for logs.")
+    settings: Literal["plain", "published"] = Field(
+        "plain",
+        description="`published`: as its authors ran the method in this environment, where that is public "
+        "(docs/credit.md), options outside of credit included; `plain`: the method file's values.",
+    )
     stages: dict[str, dict[str, Any]] = Field(
         default_factory=lambda: {"returns": {}, "gigpo": {}},
         description="Stage → its hyper-parameters, in order; validated by credit.pipeline.",
@@ -167,6 +178,16 @@ class ProbeConfig(Section):
     judge_model: str = Field("judge", description="Name of the model there.")
 
 
+CLIPS = {
+    "ppo": {"clip_low": 0.2, "clip_high": 0.2},
+    "gspo": {
+        "clip_low": 3e-4,
+        "clip_high": 4e-4,
+    },  # Zheng et al. 2025, §5.1; its ratio is a mean over a response
+}
+"""Each policy loss's own range of the ratio clip."""
+
+
 class TrainConfig(Section):
     """The optimiser and the policy loss."""
 
@@ -196,8 +217,14 @@ class TrainConfig(Section):
     weight_decay: float = Field(0.01, ge=0.0, description="AdamW weight decay.")
     grad_clip: float = Field(1.0, gt=0.0, description="Global gradient norm limit.")
     loss: Literal["ppo", "gspo"] = Field("ppo", description="Policy loss.")
-    clip_low: float = Field(0.2, gt=0.0, lt=1.0, description="ε_lo of the ratio clip.")
-    clip_high: float = Field(0.2, gt=0.0, description="ε_hi; > clip_low is DAPO's clip-higher.")
+    clip_low: float | None = Field(
+        None, gt=0.0, lt=1.0, description="ε_lo of the ratio clip (null: the loss's own, ppo 0.2, gspo 3e-4)."
+    )
+    clip_high: float | None = Field(
+        None,
+        gt=0.0,
+        description="ε_hi (null: the loss's own, ppo 0.2, gspo 4e-4); > clip_low is DAPO's clip-higher.",
+    )
     mismatch: Literal["off", "tis", "mask", "recompute"] = Field(
         "off",
         description="Where sampler and learner differ though their weights are the same. `off`: the ratio is "
@@ -225,6 +252,12 @@ class TrainConfig(Section):
         "credit's statistics: `abstain`: no mean, spread or count sees them, as if they had not been played "
         "(they stay in trajectories, histories and graphs). `vote`: they count like any other.",
     )
+
+    @field_validator("clip_low", "clip_high")
+    @classmethod
+    def _clip_of_the_loss(cls, value: float | None, info: ValidationInfo) -> float | None:
+        loss = info.data.get("loss")
+        return CLIPS[loss][info.field_name] if value is None and loss in CLIPS else value
 
 
 class EvalConfig(Section):
@@ -314,6 +347,12 @@ class Config(Section):
     name: str = Field("run", description="Name of the experiment; part of the run id.")
     seed: int = Field(0, ge=0, description="The one seed everything derives from.")
     threads: int = Field(0, ge=0, description="CPU threads of torch (0: all cores).")
+    protocol: str | None = Field(
+        None,
+        description="Choices between a method and its figures, as a whole: `verl_agent` (the papers' public "
+        "code) or `recommended`, files of configs/protocol/; null: option by option. `run.py show "
+        "EXPERIMENT --against protocol/NAME` says what one changes.",
+    )
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
     prompt: PromptConfig = PromptConfig()

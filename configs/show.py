@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.check import DEFAULT, is_section
+from configs.layers import COMMAND_LINE
 from configs.load import Loaded
-from configs.merge import COMMAND_LINE
 from configs.schema import Section
 
 StageDocs = Callable[[str], Mapping[str, tuple[Any, str]]]
@@ -56,6 +56,8 @@ def show(loaded: Loaded, stage_docs: StageDocs, console: Console, *, changed_onl
         style = {DEFAULT: "dim", COMMAND_LINE: "bold green"}.get(row.source, "cyan")
         table.add_row(row.path, as_typed(row.value), f"[{style}]{row.source}[/]", row.meaning)
     console.print(table)
+    for note in loaded.notes:
+        console.print(note, markup=False)
 
 
 def _section(loaded: Loaded, section: Section, prefix: str, stage_docs: StageDocs) -> Iterator[Row]:

@@ -79,17 +79,17 @@ def distances_to(goals: np.ndarray, source: np.ndarray, target: np.ndarray, node
 
 @dataclass(frozen=True)
 class GraphGPO(Shaper):
-    """R~_t = V gamma^(d(s_{t+1}) - d(s_t) + 1) - c_t, d the distance to the goal on the group's graph.
+    """R~_t = V gamma^d(s_{t+1}) - c_t, d the distance to the goal on the group's graph.
 
     arXiv 2605.26684. The graph merges the trajectories of a group: an edge from the anchor before each step
     to the one after; the last step of a success leads to the goal; d counts edges; see `goal_distances`.
-    `normalize_distance: false` gives V gamma^d(s_{t+1}) - c_t. c_t is the row's penalty: what its score
-    lacks of its outcome, so the `returns` stage states it. The returns so far are replaced; an estimator
-    that compares returns must follow (gigpo, whose outcome term the paper keeps with weight 1). In a
-    group without a success all distances are 1, so the step term is 0.
+    `normalize_distance: true` gives V gamma^(d(s_{t+1}) - d(s_t) + 1) - c_t: one step nearer earns V,
+    standing still gamma V, one step away gamma^2 V, wherever it begins; every public script has it off. c_t
+    is the row's penalty: what its score lacks of its outcome, so the `returns` stage states it. The returns
+    so far are replaced; an estimator that compares returns must follow (gigpo, whose outcome term the paper
+    keeps with weight 1). In a group without a success all distances are 1, so the step term is 0.
 
-    gamma is 0.1 for ALFWorld and 0.2 for WebShop in the public code: one step nearer earns V, standing still
-    gamma V, one step away gamma^2 V.
+    gamma is 0.1 for ALFWorld and 0.2 for WebShop in the public code.
 
     Departures from the public code (GraphGPO's recipe for verl-agent): the goal is an object, not the text
     "success", which an environment might show; a success that pays nothing has no goal (equal rewards must
@@ -98,7 +98,7 @@ class GraphGPO(Shaper):
     """
 
     gamma: float = param(0.1, "worth of one step of distance; 0.2 for WebShop", low=0, high=1)
-    normalize_distance: bool = param(True, "progress from where the step began, not the distance left")
+    normalize_distance: bool = param(False, "progress from where the step began, not the distance left")
     success_reward: float = param(10.0, "V, the worth of the best step", low=0)
     nodes: str = param("exact", "which anchors are one node of the graph", choices=("exact", "similarity"))
     similarity: float = param(0.95, "least character similarity, for nodes: similarity", low=0, high=1)

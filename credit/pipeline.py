@@ -61,8 +61,8 @@ class CreditResult:
     """What a method says about each row, in the row order of the table it was given.
 
     Attributes:
-        advantage: float [N]; 0 in padding rows and in those that do not vote. When a stage works per token: its
-            mean over the row's tokens.
+        advantage: float [N]; 0 in padding rows and in those that do not vote. When a stage works per token:
+            its mean over the row's tokens.
         token_advantage: float [sum(length)], laid out as the table's token columns; None unless one did.
         returns: float [N] as the estimator saw them; 0 in padding rows, NaN where no stage computed any.
         columns: "stage.column" to [N], see `COLUMNS`; 0 in padding rows.
@@ -228,14 +228,20 @@ class Pipeline:
                 )
 
 
+_METHOD_KEYS = ("name", "stages", "published")
+
+
 def load_method(path: str | Path) -> dict[str, Any]:
-    """The mapping {"name": str, "stages": {stage: parameters}} of a method file, keys checked."""
+    """The mapping {"name": str, "stages": {stage: parameters}} of a method file, keys checked.
+
+    A third key, `published`, is for configurations (`configs.methods`) and not looked at.
+    """
     config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     if not isinstance(config, dict) or not isinstance(config.get("stages"), dict):
         raise ValueError(f"{path}: expected `name:` and `stages:` (a mapping of stage to parameters)")
     for key in config:
-        if key not in ("name", "stages"):
-            raise ValueError(f"{path}: no key {key!r}{did_you_mean(str(key), ('name', 'stages'))}")
+        if key not in _METHOD_KEYS:
+            raise ValueError(f"{path}: no key {key!r}{did_you_mean(str(key), _METHOD_KEYS)}")
     return {"name": str(config.get("name") or Path(path).stem), "stages": config["stages"]}
 
 

@@ -33,6 +33,7 @@ _COLUMNS = [
     "action",
     "well_formed",
     "admissible",
+    "valid",
     "reward",
     "return",
     "advantage",
@@ -51,6 +52,7 @@ class StepView:
         action: Parsed command.
         well_formed: The response had the required tags.
         admissible: The action was in the environment's list.
+        valid: Both, or what the run's parser took for it.
         reward: Environment reward of the step.
         before: Return before shaping, if the method recorded it.
         after: Return the estimator saw, NaN for a method without returns.
@@ -67,6 +69,7 @@ class StepView:
     action: str
     well_formed: bool
     admissible: bool
+    valid: bool
     reward: float
     before: float | None
     after: float
@@ -75,11 +78,6 @@ class StepView:
     similarity: float | None
     advantage: float
     peers: int
-
-    @property
-    def valid(self) -> bool:
-        """Well-formed and admissible."""
-        return self.well_formed and self.admissible
 
 
 @dataclass(frozen=True)
@@ -209,6 +207,7 @@ def _step(row: dict[str, Any], member_of: dict[int, int], peers: int) -> StepVie
         action=row["action"],
         well_formed=row["well_formed"],
         admissible=row["admissible"],
+        valid=row["valid"],
         reward=row["reward"],
         before=row["return"] - row[BONUS] if BONUS in row else None,
         after=row["return"],

@@ -3,7 +3,7 @@
 Columns: identity (`update policy_version task_id family instruction group index trajectory
 trajectory_seed t`), outcome of the trajectory (`success score truncated`), the step (`observation anchor
 commands prompt_ids fresh response_ids logp_sampled forced finish response thought action well_formed
-admissible valid reward next_observation next_anchor next_commands`) and its credit (`votes`, whether
+admissible valid listed reward next_observation next_anchor next_commands`) and its credit (`votes`, whether
 statistics over peers count it, `return advantage token_advantage`, and the pipeline's `stage.column` ones).
 `logp_now`, the learner's log-probabilities before the update, is there if the run measured them. Spare
 responses (`Step.spare`) are not kept.
@@ -148,6 +148,7 @@ def _rows(update: int, groups: Sequence[Group]) -> Iterable[dict[str, Any]]:
                 "well_formed": step.well_formed,
                 "admissible": step.admissible,
                 "valid": step.valid,
+                "listed": step.listed,
                 "reward": step.reward,
                 "next_observation": step.next_observation.text,
                 "next_anchor": step.next_observation.anchor,
@@ -174,5 +175,6 @@ def _step(row: dict[str, Any]) -> Step:
         next_observation=Observation(
             row["next_observation"], row["next_anchor"], tuple(row["next_commands"])
         ),
-        forced=tuple(row.get("forced", (0, 0))),  # files from before it was kept lack it
+        forced=tuple(row.get("forced", (0, 0))),  # files from before these were kept lack them
+        listed=row.get("listed", True),
     )

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from commands.docs_credit import COST, _blocks, _prose, _sources, render
-from configs.merge import CONFIGS, methods
+from configs.methods import CONFIGS, methods, read_method
 from credit.pipeline import Pipeline
 from credit.registry import stages
 
@@ -25,6 +25,23 @@ def test_every_method_is_there_with_its_stages_needs_and_source(page, name):
         assert need in COST, "say what it costs"
     assert "https://arxiv.org/abs/" in row
     assert f"\n### `{name}`\n" in page
+
+
+@pytest.mark.parametrize(
+    ("method", "world", "differs", "plain", "same"),
+    [
+        ("hgpo", "webshop", "env.max_steps=30", "env.max_steps=15", "credit.hgpo.alpha=1.0"),
+        ("graphgpo", "webshop", "prompt.window=5632", "prompt.window=4608", "credit.gigpo.omega=1.0"),
+        ("scpo", "webshop", "credit.gigpo.norm=mean", "credit.gigpo.norm=mean_std", "credit.gigpo.omega=1.0"),
+        ("rlsd", "alfworld", "credit.rlsd.decay=100", "credit.rlsd.decay=50", "credit.rlsd.lam=0.5"),
+    ],
+)
+def test_published_settings_stand_beside_the_plain_ones(page, method, world, differs, plain, same):
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{method}` | {world} |")]
+    published, shipped, source = [cell.strip() for cell in row.split("|")[3:6]]
+    assert f"**`{differs}`**" in published and f"`{plain}`" in shipped
+    assert f" `{same}`" in f" {published}" and f"**`{same}`**" not in published and same not in shipped
+    assert read_method(method).published[world].source == source.replace("\\@", "@")
 
 
 @pytest.mark.parametrize("name", stages())

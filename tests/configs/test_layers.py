@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.check import is_section
+from configs.layers import COMMAND_LINE
 from configs.load import experiments, find, load, read_config, write_config
-from configs.merge import COMMAND_LINE, methods
+from configs.methods import methods
 from configs.schema import Config, Section
 from configs.text import ConfigError, read_yaml
 

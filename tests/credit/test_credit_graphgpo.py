@@ -45,15 +45,21 @@ def test_what_is_reported():
     assert metrics["credit/graphgpo/detour_in_successes"] == 2 / 6
 
 
-def test_the_step_term_follows_in_anchor_groups():
-    result = run(table_of("s a !", "s s"), gamma=0.5, gigpo={"norm": "mean"})
-    # at s: 10 for the step to a, 5 for standing still; outcome +-5
-    assert result.advantage.tolist() == [5 + 2.5, 5, -5 - 2.5]
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ({}, 1.25),  # at s: 10 / 2 for the step to a, one from the goal, 10 / 4 for staying two away
+        ({"normalize_distance": True}, 2.5),  # 10 for coming one step nearer, 5 for standing still
+    ],
+)
+def test_the_step_term_follows_in_anchor_groups(options, step):
+    result = run(table_of("s a !", "s s"), gamma=0.5, gigpo={"norm": "mean"}, **options)
+    assert result.advantage.tolist() == [5 + step, 5, -5 - step]  # the outcome is worth +-5
 
 
 def test_the_penalty_is_that_of_the_returns_stage():
     result = run(table_of("s a !", "s s", valid=[1, 0, 0]), penalty=0.25, gamma=0.5)
-    np.testing.assert_allclose(result.returns, [10, 9.75, 4.75], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.returns, [5, 9.75, 2.25], rtol=0, atol=1e-12)
 
 
 def test_without_a_success_all_is_equally_far_and_the_step_term_is_zero():

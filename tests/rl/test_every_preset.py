@@ -7,7 +7,8 @@ import sys
 import pytest
 
 import run as cli
-from configs.merge import methods
+from configs.methods import methods
+from configs.protocol import protocols
 from rl.metrics import describe
 
 SMALL = [
@@ -39,8 +40,21 @@ def test_a_window_that_the_model_cannot_read_is_refused_before_anything_is_made(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", methods())
 def test_two_updates(method, monkeypatch, tmp_path, capsys):
+    two_updates([f"credit={method}"], monkeypatch, tmp_path, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", protocols())
+@pytest.mark.parametrize("preset", ["alfworld_cpu", "webshop_cpu"])
+def test_two_updates_under_every_protocol(preset, protocol, monkeypatch, tmp_path, capsys):
+    """The tiny policy reads at most 2,048 tokens and answers in few."""
+    sizes = ["prompt.window=2048", "prompt.max_response_tokens=64", "train.minibatch_rows=16", "eval.every=0"]
+    two_updates([f"protocol={protocol}", "credit=gigpo", *sizes], monkeypatch, tmp_path, capsys, preset)
+
+
+def two_updates(options, monkeypatch, tmp_path, capsys, preset="alfworld_cpu"):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["run.py", "train", "alfworld_cpu", f"credit={method}", *SMALL])
+    monkeypatch.setattr(sys, "argv", ["run.py", "train", preset, *SMALL, *options])
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code in (0, None), capsys.readouterr().err
