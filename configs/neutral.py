@@ -21,6 +21,8 @@ NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "name": (NOTHING, "a label"),
     "logging": (NOTHING, "where figures go"),
     "checkpoint": (NOTHING, "what is kept of the weights"),
+    "protocol": (NOTHING, "a label; the options it sets matter each by itself"),
+    "credit.settings": (NOTHING, "as protocol"),
     "env.workers": (NOTHING, "where environments are played; trajectories are equal bit for bit"),
     "env.urls": (NOTHING, "as env.workers"),
     "env.token_file": (NOTHING, "a password"),
