@@ -24,8 +24,8 @@ Runs that differ in these only are one method in reports, and a run may be resum
 option matters.
 
 - `nothing`: all figures are the same to the last bit.
-- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes such
-  a run again.
+- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes
+  such a run again.
 - `rounding`: sums are made in another order, as on another machine, and after some updates other words may be
   sampled. `run.py compare` and reports name the difference.
 """
