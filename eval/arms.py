@@ -43,12 +43,13 @@ class Arm:
             window: Each run is first averaged over this many updates, those before included.
             within: Range of its values.
         """
-        at: dict[int, list[float]] = {}
+        at: dict[int, list[tuple[Any, float]]] = {}
         for run in self.runs:
             updates, values = run.series(metric)
             for i, update in enumerate(updates):
-                at.setdefault(update, []).append(float(np.mean(values[max(0, i - window + 1) : i + 1])))
-        return sorted(at), [student(at[update], within) for update in sorted(at)]
+                mean = float(np.mean(values[max(0, i - window + 1) : i + 1]))
+                at.setdefault(update, []).append((run.get("seed"), mean))
+        return sorted(at), [student(_by_seed(at[update]), within) for update in sorted(at)]
 
     def held_out(self, which: str, family: str | None = None) -> Interval | None:
         """Returns held-out success over seeds, None if no run has that evaluation (or family).
@@ -57,12 +58,17 @@ class Arm:
             which: `before` or `after`.
             family: Only its tasks.
         """
-        results = [result for result in (getattr(run, which) for run in self.runs) if result is not None]
-        if family is not None:
-            rates = [result.per_family[family].rate for result in results if family in result.per_family]
-        else:
-            rates = [result.success for result in results]
+        rates = self.rates(which, family)
         return student(rates, SHARE) if rates else None
+
+    def rates(self, which: str, family: str | None = None) -> list[float]:
+        """Returns held-out success of each seed; see `held_out`."""
+        found = [(run.get("seed"), getattr(run, which)) for run in self.runs]
+        found = [(seed, result) for seed, result in found if result is not None]
+        if family is None:
+            return _by_seed([(seed, result.success) for seed, result in found])
+        tallies = [(seed, result.per_family.get(family)) for seed, result in found]
+        return _by_seed([(seed, tally.rate) for seed, tally in tallies if tally])
 
     @property
     def families(self) -> set[str]:
@@ -112,7 +118,7 @@ def contrasts(compared: Sequence[Arm]) -> list[Contrast]:
     """Compares the latest held-out success of every two arms with two seeds or more each."""
     found = []
     for first, second in combinations(compared, 2):
-        a, b = ([run.after.success for run in arm.runs if run.after] for arm in (first, second))
+        a, b = (arm.rates("after") for arm in (first, second))
         if len(a) > 1 and len(b) > 1 and (np.ptp(a) > 0 or np.ptp(b) > 0):
             found.append(Contrast(first.label, second.label, float(np.mean(a) - np.mean(b)), welch(a, b)))
     return found
@@ -128,6 +134,14 @@ def differences(compared: Sequence[Arm]) -> list[tuple[str, list[Any]]]:
     shown = [key for key in keys if key != "seed" and effect(key) != NOTHING]
     rows = [(key, [values.get(key, "–") for values in flat]) for key in shown]
     return [(key, values) for key, values in rows if any(value != values[0] for value in values)]
+
+
+def _by_seed(values: Sequence[tuple[Any, float]]) -> list[float]:
+    """Returns the mean of each seed: runs of one seed that differ in rounding only are one draw."""
+    seeds: dict[Any, list[float]] = {}
+    for seed, value in values:
+        seeds.setdefault(seed, []).append(value)
+    return [float(np.mean(of_seed)) for of_seed in seeds.values()]
 
 
 def _settings(run: RunFolder) -> dict[str, str]:

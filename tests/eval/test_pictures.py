@@ -129,6 +129,9 @@ class Logged:
     def __init__(self, values):
         self.values = values
 
+    def get(self, key):
+        return id(self)  # a seed of its own
+
     def series(self, metric):
         return list(range(1, len(self.values) + 1)), self.values
 

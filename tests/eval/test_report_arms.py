@@ -46,6 +46,17 @@ def test_seeds_are_one_arm(runs):
     assert grpo.held_out("before") == Interval(2, 0.2, 0.0, None, None)
 
 
+def test_runs_of_one_seed_count_once(tmp_path):
+    """They differ in the rounding only: 0.5 and 0.7 of seed 0 are 0.6, beside 0.8 of seed 1."""
+    more = {"a": (0, 5), "b": (0, 7, "train.token_budget=4096"), "c": (1, 8)}
+    (arm,) = arms([made(tmp_path, name, "scpo", *options) for name, options in more.items()])
+    found = arm.held_out("after")
+    assert (found.n, found.mean) == (2, pytest.approx(0.7)) and arm.rates("after") == pytest.approx(
+        [0.6, 0.8]
+    )
+    assert arm.curve("rollout/success")[1][0].n == 2
+
+
 def test_curves_are_means_over_seeds(runs):
     scpo = arms(runs)[0]
     updates, intervals = scpo.curve("rollout/success")
