@@ -196,16 +196,16 @@ def test_tasks_attempted_unequally_often_are_an_error():
 
 
 def test_comparison_of_several_attempts_by_hand():
-    """Changes +½, +½, 0, 0: mean ¼, standard error 1/(2√3)·½ = 0.1443, t(3) = 3.182, p of t = 1.732."""
+    """Changes +½, +½, 0, 0 and two imagined ones, +1, −1: mean 1/6, s² = 2.3333/5, t(5) = 2.570582."""
     before = attempted([(0, 4), (1, 4), (2, 4), (0, 4)])
     after = attempted([(2, 4), (3, 4), (2, 4), (0, 4)])
     found = compare(before, after)
     assert found.test == STUDENT
     assert (found.gained, found.lost, found.both, found.neither) == (2, 0, 1, 1)
     assert (found.difference, found.before, found.after) == pytest.approx((0.25, 3 / 16, 7 / 16))
-    margin = 3.182446 * 0.144338
-    assert (found.lo, found.hi) == pytest.approx((0.25 - margin, 0.25 + margin), abs=1e-5)
-    assert found.p == pytest.approx(0.18169, abs=1e-5)
+    margin = 2.570582 * 0.278887
+    assert (found.lo, found.hi) == pytest.approx((1 / 6 - margin, 1 / 6 + margin), abs=1e-5)
+    assert found.p == pytest.approx(0.57616, abs=1e-4)
     back = compare(after, before)
     assert (back.lo, back.hi, back.p) == pytest.approx((-found.hi, -found.lo, found.p))
     assert compare(after, after).p == 1.0
@@ -215,7 +215,7 @@ def test_one_attempt_is_compared_as_before_and_with_several_too():
     one = result([1, 0, 0, 1])
     assert compare(one, one).test == MCNEMAR
     assert compare(one, attempted(FOUR)).difference == pytest.approx(0.0)
-    assert compare_all([(one, attempted(FOUR))] * 2).n == 8
+    assert compare_all([(one, attempted(FOUR))] * 2).n == 4, "tasks, however often they were played"
 
 
 def test_records_of_an_attempt_keep_their_number():
