@@ -105,7 +105,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/score": ("0–1", "mean task score"),
     "eval/score_lo": (
         "0–1",
-        "lower end of its 95 % interval over tasks: Student's, or with several attempts as for success",
+        "lower end of its 95 % interval: Student's; of several attempts as success_lo",
     ),
     "eval/score_hi": ("0–1", "upper end"),
     "eval/mean_steps": ("steps", "mean steps of an attempt, successful or not"),
