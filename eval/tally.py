@@ -52,7 +52,7 @@ class Tally:
         lo: Lower end of the 95 % interval of `rate`, clustered by task; with one attempt, Wilson's.
         hi: Upper end.
         score: Mean score over tasks, of each the mean of its attempts.
-        score_lo: Lower end of the 95 % interval of `score` (Student's, over tasks).
+        score_lo: Lower end of its 95 % interval over tasks: Student's, or with several attempts as `lo`.
         score_hi: Upper end.
         mean_steps: Mean steps of an attempt, successful or not.
         truncated: Share of attempts ended by the step limit.
@@ -90,7 +90,8 @@ class Tally:
         steps = sum(record.steps for record in records)
         lo, hi = share_interval([c / samples for c in solved], samples)
         scores = [sum(record.score for record in attempts) / samples for attempts in tasks.values()]
-        score_lo, score_hi = mean_interval(scores)
+        # Tasks that all come out alike in a few attempts have no spread: Student's interval would be a point.
+        score_lo, score_hi = share_interval(scores, samples) if samples > 1 else mean_interval(scores)
         return cls(
             n=n,
             samples=samples,

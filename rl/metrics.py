@@ -149,7 +149,10 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/pass_hat_lo/*": ("share", "lower end of its 95 % interval over tasks"),
     "eval/pass_hat_hi/*": ("share", "upper end"),
     "eval/score": ("0–1", "mean task score"),
-    "eval/score_lo": ("0–1", "lower end of Student's 95 % interval over tasks"),
+    "eval/score_lo": (
+        "0–1",
+        "lower end of its 95 % interval: Student's; of several attempts as success_lo",
+    ),
     "eval/score_hi": ("0–1", "upper end"),
     "eval/mean_steps": ("steps", "mean steps of an attempt, successful or not"),
     "eval/truncated": ("share", "attempts ended by the step limit"),

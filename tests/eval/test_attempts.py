@@ -146,6 +146,11 @@ def test_a_result_counts_by_task():
     assert evaluation.ci[0] < naive[0] and naive[1] < evaluation.ci[1]
 
 
+def test_tasks_that_all_come_out_alike_do_not_make_the_score_certain():
+    overall = attempted([(1, 3)] * 4).overall
+    assert (overall.score_lo, overall.score_hi) == (overall.lo, overall.hi) == pytest.approx(wilson(4, 12))
+
+
 @pytest.mark.parametrize("metric", ["success", "score", "success/family-0", "pass_at/2", "pass_hat/4"])
 def test_a_metric_is_the_mean_of_the_tasks_values(metric):
     evaluation = attempted(FOUR, families=2)
