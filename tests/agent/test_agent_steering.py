@@ -258,6 +258,9 @@ def test_copo_answers_at_every_level_and_shares_the_advantage_by_confidence():
     left = spare_rows(groups, first=1, mask_truncated=True)
     assert [row.spans[0][2] for row in left] == [1, 3]
     assert len(spare_rows(groups, first=1, mask_truncated=False)) == 3
+    # A step votes as long as one of its answers is trained on.
+    assert step_table(groups, voters=left[1:]).votes.tolist() == [True]
+    assert step_table(groups, voters=[]).votes.tolist() == [False]
 
 
 def test_copo_weights():

@@ -17,10 +17,10 @@ pytest.importorskip("deepspeed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 
-def make(engine, mismatch="tis"):
+def make(engine, mismatch="tis", cap=1.02):
     return Learner(
         engine,
-        loss=LossOptions(kl_coef=0.05, mismatch=mismatch, mismatch_cap=1.02),
+        loss=LossOptions(kl_coef=0.05, mismatch=mismatch, mismatch_cap=cap),
         batches=BatchOptions(minibatches=2, token_budget=150),
         lr=LearningRate(1e-3),
         temperature=1.0,
@@ -38,12 +38,12 @@ def made_batch():
 
 def play(engine, rows, advantage):
     """Two updates; returns the metrics of the last, log-probabilities after it, and the weights."""
+    left = make(engine, "mask", cap=1.1).prepare(rows)  # what credit is told of who votes
     learner = make(engine)
     for update in (1, 2):
         metrics = learner.update(rows, advantage, update=update)
     logps = learner.logps(rows)
-    prepared = make(engine, "mask").prepare(rows)  # what credit is told of who votes
-    metrics["left"] = [row.spans for row in prepared.rows]
+    metrics["left"] = [row.spans for row in left.rows]
     return metrics, logps, {name: tensor.clone().numpy() for name, tensor in learner.named_weights()}
 
 
@@ -60,7 +60,7 @@ def test_two_ranks_score_and_correct_like_one():
     assert 0 < expected["train/mismatch_capped"] < 1 and expected["train/kl_ref"] > 0.01
     answers = on_ranks(2, play_sharded, *batch)
     assert 0 < sum(map(len, expected["left"])) < sum(len(row.spans) for row in batch[0])
-    assert answers[0][0]["left"] == answers[1][0]["left"]
+    assert answers[0][0]["left"] == answers[1][0]["left"] == expected["left"]
     for metrics, logps, got in answers:
         for name in ("train/loss", "train/kl_ref", "train/mismatch_kl", "train/mismatch_capped"):
             assert metrics[name] == pytest.approx(expected[name], abs=1e-6), name
