@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from agent.parse import parse
 from agent.policy import Policy, Sampling
 from agent.policy_torch import TorchPolicy
 from agent.rollout import Mode, Rollout, RolloutOptions
@@ -137,6 +138,7 @@ class Prompts:
 
     window, max_response_tokens = WINDOW, 20
     opened = ""  # see `TurnFormat.opened`
+    parser = staticmethod(parse)
 
     def __init__(self) -> None:
         self.turns = self

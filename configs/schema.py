@@ -6,37 +6,15 @@ values are properties, never fields. See `configs.load` for the layering and its
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from configs.choosing import CHOOSING
 from configs.schema_env import EnvConfig, Section, WebshopConfig, split_urls
+from configs.schema_eval import CheckpointConfig, EvalConfig
+from configs.schema_train import ModelConfig, TrainConfig
 
 __all__ = ["Config", "EnvConfig", "Section", "WebshopConfig"]
-
-
-class LoraConfig(Section):
-    """Low-rank adapters (peft); dropout is always 0, as the sampled distribution has none."""
-
-    r: int = Field(0, ge=0, description="Rank of the adapters (0: all weights are trained).")
-    alpha: float = Field(64.0, gt=0.0, description="Adapters count alpha / r.")
-    targets: str | list[str] = Field(
-        "all-linear", description="Modules that get one: names, or `all-linear` (all but the output layer)."
-    )
-
-
-class ModelConfig(Section):
-    """The policy's weights."""
-
-    path: str = Field("agent/assets/alfworld-tiny", description="Hugging Face folder or model id.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="Weights and activations. With bfloat16 the optimiser keeps float32 weights of its own.",
-    )
-    gradient_checkpointing: bool = Field(False, description="Trade compute for activation memory.")
-    lora: LoraConfig = LoraConfig()
 
 
 class PromptConfig(Section):
@@ -176,138 +154,6 @@ class ProbeConfig(Section):
         "token is taken from the variable SIBLING_JUDGE_KEY.",
     )
     judge_model: str = Field("judge", description="Name of the model there.")
-
-
-CLIPS = {
-    "ppo": {"clip_low": 0.2, "clip_high": 0.2},
-    "gspo": {
-        "clip_low": 3e-4,
-        "clip_high": 4e-4,
-    },  # Zheng et al. 2025, §5.1; its ratio is a mean over a response
-}
-"""Each policy loss's own range of the ratio clip."""
-
-
-class TrainConfig(Section):
-    """The optimiser and the policy loss."""
-
-    updates: int = Field(150, ge=1, description="Outer-loop updates.")
-    engine: Literal["torch", "deepspeed"] = Field("torch", description="Training engine.")
-    zero_stage: Literal[0, 1, 2, 3] = Field(1, description="DeepSpeed ZeRO stage.")
-    offload: bool = Field(False, description="DeepSpeed keeps the optimiser's state in main memory.")
-    timeout_s: float = Field(
-        1800.0, gt=0.0, description="Longest one process waits for another before the run is ended."
-    )
-    epochs: int = Field(1, ge=1, description="Passes over an update's rows.")
-    minibatches: int = Field(1, ge=1, description="Optimiser steps a pass (rows split by trajectory).")
-    minibatch_rows: int | None = Field(
-        None,
-        ge=1,
-        description="Most rows an optimiser step, instead of `minibatches` (papers: 256 or 64). An update "
-        "then takes the more steps the more rows it has: step-wise, the longer its trajectories are.",
-    )
-    token_budget: int = Field(16384, ge=64, description="Most padded tokens a forward pass (memory only).")
-    lr: float = Field(1e-6, gt=0.0, description="Learning rate after warm-up.")
-    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant", description="Decay to lr_min_ratio."
-    )
-    lr_min_ratio: float = Field(0.1, ge=0.0, le=1.0, description="Final / initial lr of the decays.")
-    lr_warmup: int = Field(0, ge=0, description="Updates of linear warm-up.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW betas.")
-    weight_decay: float = Field(0.01, ge=0.0, description="AdamW weight decay.")
-    grad_clip: float = Field(1.0, gt=0.0, description="Global gradient norm limit.")
-    loss: Literal["ppo", "gspo"] = Field("ppo", description="Policy loss.")
-    clip_low: float | None = Field(
-        None, gt=0.0, lt=1.0, description="ε_lo of the ratio clip (null: the loss's own, ppo 0.2, gspo 3e-4)."
-    )
-    clip_high: float | None = Field(
-        None,
-        gt=0.0,
-        description="ε_hi (null: the loss's own, ppo 0.2, gspo 4e-4); > clip_low is DAPO's clip-higher.",
-    )
-    mismatch: Literal["off", "tis", "mask", "recompute"] = Field(
-        "off",
-        description="Where sampler and learner differ though their weights are the same. `off`: the ratio is "
-        "now / sampled. `recompute`: the ratio is now / learner before the update, as in the papers' code, "
-        "and nothing corrects what the sampler computed differently. `tis`: as `recompute`, and a token's "
-        "loss is weighed with min(learner / sampled, mismatch_cap). `mask`: as `off` without the responses "
-        "that have a token whose probabilities differ by more than the factor mismatch_cap.",
-    )
-    mismatch_cap: float = Field(2.0, gt=1.0, description="Limit of `tis` and `mask`.")
-    dual_clip: float | None = Field(3.0, gt=1.0, description="Dual-clip constant c for A<0 (null: off).")
-    aggregation: Literal[
-        "token-mean",
-        "traj-mean-token-mean",
-        "seq-mean-token-sum",
-        "seq-mean-token-mean",
-        "seq-mean-token-sum-norm",
-    ] = Field("token-mean", description="How token losses become one number (seq = a step's response).")
-    kl_coef: float = Field(0.01, ge=0.0, description="β of the KL to the frozen reference (0: none is kept).")
-    kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
-    entropy_coef: float = Field(0.001, ge=0.0, description="Entropy bonus.")
-    mask_truncated: bool = Field(True, description="Responses cut by length carry no loss.")
-    masked_rows: Literal["abstain", "vote"] = Field(
-        "abstain",
-        description="Steps without a token under the loss (`mask_truncated`, `mismatch: mask`) in the "
-        "credit's statistics: `abstain`: no mean, spread or count sees them, as if they had not been played "
-        "(they stay in trajectories, histories and graphs). `vote`: they count like any other.",
-    )
-
-    @field_validator("clip_low", "clip_high")
-    @classmethod
-    def _clip_of_the_loss(cls, value: float | None, info: ValidationInfo) -> float | None:
-        loss = info.data.get("loss")
-        return CLIPS[loss][info.field_name] if value is None and loss in CLIPS else value
-
-
-class EvalConfig(Section):
-    """Evaluation on a fixed split."""
-
-    split: str = Field("valid_seen", description="Split evaluated on.")
-    tasks: int | None = Field(
-        None, ge=1, description="Tasks of the split, chosen as `env.subset_seed` says (null: all)."
-    )
-    manifest: str | None = Field(
-        None,
-        description="Play exactly the tasks that this file lists, instead of `eval.tasks`: a manifest that "
-        "an evaluation or a run wrote (docs/experiments.md).",
-    )
-    every: int = Field(0, ge=0, description="Updates between evaluations (0: only before and after).")
-    temperature: float = Field(0.4, ge=0.0, description="Sampling temperature (papers: 0.4; 0 = greedy).")
-    max_parallel: int = Field(128, ge=1, description="Trajectories in flight; never changes the result.")
-    samples: int = Field(
-        1,
-        ge=1,
-        description="Attempts at each task. Success is then their mean; with 2 or more, pass@k (one of k "
-        "succeeds) and pass^k (all do) are reported too. All intervals are over tasks. Costs as many times "
-        "the time.",
-    )
-
-
-class CheckpointConfig(Section):
-    """Checkpoints of a run."""
-
-    every: int = Field(10, ge=0, description="Updates between checkpoints (0: only at the end).")
-    keep: int = Field(
-        2, ge=1, description="Newest checkpoints kept; one more is on disk while it is written."
-    )
-    keep_best: str | None = Field(
-        None,
-        description="Also keep the checkpoint with the highest value of this metric at an evaluation "
-        "(eval/success, eval/score, eval/success/FAMILY, eval/pass_at/K, eval/pass_hat/K; needs eval.every); "
-        "`run.py eval --run RUN --best` loads it. Of equal ones the earliest stays. One more checkpoint on "
-        "disk: at most keep + 2 (null: none).",
-    )
-
-    @field_validator("keep_best")
-    @classmethod
-    def _chosen_by(cls, metric: str | None) -> str | None:
-        if metric is not None and not re.fullmatch(CHOOSING, metric):
-            raise ValueError(
-                "must be a metric to choose by: eval/success, eval/score, eval/success/FAMILY or, with "
-                "eval.samples ≥ 2, eval/pass_at/K or eval/pass_hat/K"
-            )
-        return metric
 
 
 class LoggingConfig(Section):

@@ -20,7 +20,7 @@ IMPORTS, CLASS = "from dataclasses import dataclass, replace\n", "class Numbers:
 SEE = 'commands = tuple(f"guess {number}" for number in range(1, self.highest + 1))'
 STEP = "        task, said = self.now.task, action.strip()"
 TASKS = '        chosen = range(1 if split == "train" else 2, self.highest + 1, 2)'
-MADE = '[Task(f"number/{i}", "number", split, i) for i in chosen][:n]'
+MADE = '[Task(f"number/{i}", "number", split, i) for i in chosen]'
 
 OUTCOME = "return Outcome(self.now.observation, float(success), success, truncated, success, float(success))"
 MAKE = "        return Guess(self.env.max_steps, self.highest)"
@@ -30,16 +30,16 @@ FAULTS = {
     "tasks ignore the split": (
         TASKS,
         "        chosen = range(1, self.highest + 1)",
-        r"splits 'train' and 'test' share 30 of their tasks, such as 'number/1': what is held out must not",
+        r"splits 'train' and 'test' share 30 of their tasks, such as 'number/\d+': what is held out must not",
     ),
     "… under other names": (
         f"{TASKS}\n        return {MADE}",
-        "        return [Task(f'{split}/{i}', 'number', split, i) for i in range(1, self.highest + 1)][:n]",
+        "        return [Task(f'{split}/{i}', 'number', split, i) for i in range(1, self.highest + 1)]",
         r"share a task: 'train/1' and 'test/1' differ in nothing but their names and play alike",
     ),
     "one task of many": (
         MADE,
-        '[Task(f"{split}/{i}", "number", split, 7 if i == 28 else i) for i in chosen][:n]',
+        '[Task(f"{split}/{i}", "number", split, 7 if i == 28 else i) for i in chosen]',
         r"share a task: 'train/7' and 'test/28' differ in nothing",
     ),
     "five things from step": (
@@ -86,12 +86,12 @@ FAULTS = {
     "a crash in step": (
         STEP,
         "        self.tally += 1\n" + STEP,
-        r"Numbers, task 'number/1': .*number.py, line \d+: AttributeError: 'Guess' object",
+        r"Numbers, task 'number/\d+': .*number.py, line \d+: AttributeError: 'Guess' object",
     ),
     "a draw of python's": (
         STEP,
         "        import random; random.random()\n" + STEP,
-        r"on task 'number/1': step draws from the global random state of `random`\. .*configs.seeds.derive",
+        r"on task 'number/\d+': step draws from the global random state of `random`\. .*configs.seeds.derive",
     ),
     "a draw of numpy's": (
         SEE,
@@ -101,7 +101,7 @@ FAULTS = {
     "the order of a set": (
         SEE,
         'commands = tuple({f"guess {number}" for number in range(1, self.highest + 1)})',
-        r"'number/1' plays otherwise in another process, from what is seen after reset on\. .*sort what",
+        r"'number/\d+' plays otherwise in another process, from what is seen after reset on\. .*sort what",
     ),
     "the number of the process": (
         SEE,
@@ -121,12 +121,12 @@ FAULTS = {
     ),
     "tasks by hash": (
         MADE,
-        "[Task(f'number/{i}', 'number', split, hash(f'{i}') % 97 + 100 * i) for i in chosen][:n]",
-        r"the split 'train' has other tasks in another process, such as for 'number/1'",
+        "[Task(f'number/{i}', 'number', split, hash(f'{i}') % 97 + 100 * i) for i in chosen]",
+        r"the split 'train' has other tasks in another process, such as for 'number/\d+'",
     ),
     "tasks one by one": (
         MADE,
-        MADE.replace("[Task", "(Task").replace("][:n]", ")"),
+        MADE.replace("[Task", "(Task").replace("chosen]", "chosen)"),
         r"tasks\('train'\) gives a generator: return a list",
     ),
     "ids that are numbers": (MADE, MADE.replace('f"number/{i}"', "i"), r"a task's id is a string, got 1"),
