@@ -100,8 +100,9 @@ def metric_range(name: str) -> Range | None:
     from rl.metrics import METRICS, describe
 
     try:
-        unit, _ = describe(name)
-        return SHARE if unit in ("share", "0–1") else None
+        unit, meaning = describe(name)
+        share = unit in ("share", "0–1") or meaning.startswith("share of ")  # credit metrics have no unit
+        return SHARE if share else None
     except KeyError:
         raise ConfigError(
             f"runs log no metric {name!r}{suggest(name, METRICS)} docs/metrics.md lists them"

@@ -122,7 +122,13 @@ def test_points_that_differ_in_neutral_options_only_are_still_two_runs(tmp_path)
 
 
 def test_a_killed_run_goes_on_with_the_neutral_options_asked_for_now(tmp_path):
-    asked = ["protocol=verl_agent", "credit.settings=published", "env.workers=2", "train.updates=3", "eval.every=1"]
+    asked = [
+        "protocol=verl_agent",
+        "credit.settings=published",
+        "env.workers=2",
+        "train.updates=3",
+        "eval.every=1",
+    ]
     run, _ = make_run(
         "alfworld_cpu", asked, {"train.lr": 1e-5, "seed": 1}, folder=tmp_path, logging=["logging.group=g"]
     )
