@@ -6,6 +6,7 @@ be true, so the part that is left covers as often as the whole.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import asin, inf, sqrt
@@ -66,11 +67,17 @@ def student(values: Sequence[float], within: Range | None = None) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Range:
-    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range."""
+    """Returns the 95 % interval of the mean over tasks of values in [0, 1] (n ≥ 1).
+
+    Student's, cut to that range. Values that are all 0 or 1 are successes and get Wilson's. So do other values
+    that are all equal, for which Student's would be a point.
+    """
+    if all_or_nothing(values):
+        return wilson(round(sum(values)), len(values))
     found = student(values, SHARE)
     if found.sd is None:
         return SHARE
-    return (found.mean, found.mean) if found.lo is None or found.hi is None else (found.lo, found.hi)
+    return _wilson(found.mean, found.n) if found.lo is None or found.hi is None else (found.lo, found.hi)
 
 
 # --- tasks are drawn ---------------------------------------------------------------------------------------
@@ -229,7 +236,9 @@ def welch(a: Sequence[float], b: Sequence[float]) -> Spread:
         a: Two or more.
         b: Two or more; not all of `a` and of `b` are equal.
     """
-    test = stats.ttest_ind(a, b, equal_var=False)
+    with warnings.catch_warnings():  # scipy's, where one side's values are all equal: their variance is 0
+        warnings.simplefilter("ignore", RuntimeWarning)
+        test = stats.ttest_ind(a, b, equal_var=False)
     ends = test.confidence_interval(CONFIDENCE)
     return Spread(*_cut(float(ends.low), float(ends.high), DIFFERENCE), float(test.pvalue))
 
