@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from commands.cli_types import Certificate, Experiment, Host, Overrides, PrivateKey, Rate
+
 serve_app = typer.Typer()
 
 
@@ -22,9 +24,7 @@ def serve(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[env.key=value]…", help="Overrides of the environment.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
-        "127.0.0.1"
-    ),
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8101,
     workers: Annotated[
         int | None,
@@ -33,12 +33,12 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File of the token clients send (default: SIBLING_ENV_TOKEN).")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")] = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
     sessions: Annotated[int, typer.Option(min=1, help="Most trajectories open at once.")] = 4096,
     idle: Annotated[float, typer.Option(min=1.0, help="Seconds until an idle one is closed.")] = 600.0,
     body: Annotated[int, typer.Option(min=1024, help="Most bytes of a request.")] = 32 * 2**20,
-    rate: Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")] = 2000.0,
+    rate: Rate = 2000.0,
     drain: Annotated[
         float, typer.Option(min=0.0, help="Seconds that open trajectories have after SIGTERM.")
     ] = 30.0,
@@ -64,25 +64,19 @@ def serve(
     "generator.backend=server generator.urls=http://127.0.0.1:8201[/]. docs/gpu.md",
 )
 def serve_policy(
-    experiment: Annotated[
-        str, typer.Argument(help="A file in configs/ (without .yaml), or a path to a .yaml file.")
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
-        "127.0.0.1"
-    ),
+    experiment: Experiment,
+    overrides: Overrides = None,
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8201,
     token_file: Annotated[
         Path | None, typer.Option(help="File of the token clients send (default: SIBLING_POLICY_TOKEN).")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")] = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
     conversations: Annotated[int, typer.Option(min=1, help="Most conversations held at once.")] = 16384,
     idle: Annotated[float, typer.Option(min=1.0, help="Seconds until a silent client is forgotten.")] = 600.0,
     body: Annotated[int, typer.Option(min=2**17, help="Most bytes of a request.")] = 256 * 2**20,
-    rate: Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")] = 2000.0,
+    rate: Rate = 2000.0,
     drain: Annotated[
         float, typer.Option(min=0.0, help="Seconds that responses in flight have after SIGTERM.")
     ] = 30.0,

@@ -69,8 +69,8 @@ def student(values: Sequence[float], within: Range | None = None) -> Interval:
 def mean_interval(values: Sequence[float]) -> Range:
     """Returns the 95 % interval of the mean over tasks of values in [0, 1] (n ≥ 1).
 
-    Student's, cut to that range. Values that are all 0 or 1 are successes and get Wilson's. So do other values
-    that are all equal, for which Student's would be a point.
+    Student's, cut to that range. Values that are all 0 or 1 are successes and get Wilson's; so do others that
+    are all equal, whose Student's would be a point.
     """
     if all_or_nothing(values):
         return wilson(round(sum(values)), len(values))
@@ -258,8 +258,7 @@ def difference_over_both(differences: np.ndarray) -> Spread | None:
     Args:
         differences: float [S, T], success of the one less that of the other, run by task.
 
-    Returns:
-        None for a single run.
+    A single run gives None.
     """
     runs = len(differences)
     if runs < 2:
