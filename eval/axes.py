@@ -33,3 +33,8 @@ def limits(
     if within is None:
         return low, high
     return max(low, within[0] - _MARGIN), min(high, within[1] + _MARGIN)
+
+
+def share_label(value: float, _position: object = None) -> str:
+    """Returns the label of a tick on an axis of shares; none in the margin, as no share is 102 %."""
+    return f"{100 * value:g}%" if SHARE[0] <= round(value, 9) <= SHARE[1] else ""

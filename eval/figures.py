@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
+from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
 from eval.groupview import Member, StepView
 from eval.result import EvalResult, Tally
 from eval.statistics import SHARE, Range
@@ -88,7 +88,7 @@ def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup
             least = LEAST_SHARE if panel.share else None
             axes.set_ylim(*limits(drawn, least=least, within=panel.within))
         if panel.share:
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+            axes.yaxis.set_major_formatter(share_label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         if len(curves) > 1:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.arms import Arm
-from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
+from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
 from eval.statistics import SHARE, Interval, Range
 from eval.svg import INK, LINE, MUTED, SERIES, drawing, to_svg
 
@@ -55,7 +55,7 @@ def small_figure(
             drawn += [end for i in intervals for end in (i.lo, i.mean, i.hi)]
         axes.set_ylim(*limits(drawn, least=LEAST_SHARE if share else None, within=within))
         if share:
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+            axes.yaxis.set_major_formatter(share_label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         return to_svg(figure, name, f"{title} over updates, an arm a colour")

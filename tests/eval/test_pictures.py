@@ -186,6 +186,19 @@ def test_panels_do_not_stretch_what_is_equal(drawn):
     assert abs(first - last) <= 0.1
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_no_tick_says_more_than_all_or_less_than_none(drawn, value):
+    """Of values that are all 1 the axis ends at 1.02, where matplotlib puts a tick."""
+    panel = figures.Panel("t", {"m": "m"}, within=SHARE)
+    figures.panel_figure(panel, {"m": ([1, 2, 3], [value] * 3)}, "n")
+    figures_arms.small_figure([Arm("a", [Logged([value, value])])], "rollout/valid", "t", "n", SHARE)
+    for axes in drawn:
+        ticks = axes.yaxis.get_majorticklocs()
+        said = [axes.yaxis.get_major_formatter()(tick, 0) for tick in ticks]
+        shown = [float(label.removesuffix("%")) for label in said if label]
+        assert 100 * value in shown and min(shown) >= 0 and max(shown) <= 100
+
+
 def test_limits_of_nothing_and_of_what_is_not_finite():
     assert limits([]) == limits([None, float("nan"), float("inf")])
     low, high = limits([0.0, 1.0], within=SHARE)
