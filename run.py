@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from commands.cli_arguments import Experiment, MaybeExperiment, Overrides
 from commands.cli_experiments import experiments_app
 from commands.cli_plan import plan_app
 from commands.cli_serve import serve_app
@@ -52,13 +53,6 @@ for name, commands in SUBCOMMANDS.items():
 app.add_typer(experiments_app)
 app.add_typer(plan_app)
 app.add_typer(serve_app)
-
-EXPERIMENT_HELP = "A file in configs/ (without .yaml), or a path to a .yaml file."
-Experiment = Annotated[str, typer.Argument(help=EXPERIMENT_HELP)]
-MaybeExperiment = Annotated[str | None, typer.Argument(help=EXPERIMENT_HELP)]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
-]
 
 
 @app.command(

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from commands.cli_arguments import Experiment, Overrides
+
 plan_app = typer.Typer()
 
 
@@ -14,12 +16,8 @@ plan_app = typer.Typer()
     "[bold]run.py plan alfworld_1.5b --gpus 2 --memory 40 train.offload=true[/]. docs/gpu.md",
 )
 def plan(
-    experiment: Annotated[
-        str, typer.Argument(help="A file in configs/ (without .yaml), or a path to a .yaml file.")
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
-    ] = None,
+    experiment: Experiment,
+    overrides: Overrides = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs (default: the fewest that suffice).")] = None,
     memory: Annotated[float, typer.Option(min=1.0, help="GiB of each.")] = 80.0,
     steps: Annotated[float | None, typer.Option(help="Mean steps of a trajectory (rollout/steps).")] = None,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from commands.cli_arguments import Experiment, Overrides
+
 serve_app = typer.Typer()
 
 
@@ -64,12 +66,8 @@ def serve(
     "generator.backend=server generator.urls=http://127.0.0.1:8201[/]. docs/gpu.md",
 )
 def serve_policy(
-    experiment: Annotated[
-        str, typer.Argument(help="A file in configs/ (without .yaml), or a path to a .yaml file.")
-    ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
-    ] = None,
+    experiment: Experiment,
+    overrides: Overrides = None,
     host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
         "127.0.0.1"
     ),
