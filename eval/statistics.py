@@ -64,11 +64,17 @@ def student(values: Sequence[float], within: Range | None = None) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Range:
-    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range."""
+    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range.
+
+    Values that are all equal have no spread, and Student's interval would be a point. They get Wilson's of as
+    many draws, which is the widest that values in [0, 1] with this mean can need.
+    """
     found = student(values, SHARE)
     if found.sd is None:
         return SHARE
-    return (found.mean, found.mean) if found.lo is None or found.hi is None else (found.lo, found.hi)
+    if found.lo is None or found.hi is None:
+        return _wilson(found.mean, found.n)
+    return found.lo, found.hi
 
 
 # --- tasks are drawn ---------------------------------------------------------------------------------------
