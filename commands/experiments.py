@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from commands import build
 from configs.load import Loaded, load
-from configs.neutral import NOTHING, ROUNDING, without
+from configs.neutral import NOTHING, ROUNDING, effect, without
 from configs.text import ConfigError, suggest
 from eval.experiments.folder import Run
 from eval.experiments.launch import Job, Launcher, Local, visible_gpus
@@ -29,6 +29,9 @@ from eval.format import duration, number
 from eval.statistics import SHARE, Range
 
 _LONGEST_NAME = 80
+_FREE = (NOTHING, ROUNDING)
+_BRING_OTHERS = ("protocol", "credit.settings")
+"""Neutral themselves, but said to a resumed run they would set again what its configuration holds already."""
 
 
 def make_run(
@@ -45,7 +48,8 @@ def make_run(
 
     Its folder's name ends with a digest of its configuration, so that a changed file, or another version's
     defaults, never takes an old run for a new one. What changes no result, or only its rounding, does not
-    count: where and on how many threads a run was made is no reason to make it again.
+    count, unless the point itself varies it: where and on how many threads a run was made is no reason to
+    make it again.
 
     Args:
         experiment: As on the command line.
@@ -59,7 +63,8 @@ def make_run(
     Raises:
         ConfigError: The configuration cannot be used; the point is named.
     """
-    own = overrides(point if options is None else options)
+    options = point if options is None else options
+    own = overrides(options)
     short = {name: value for name, value in point.items() if name != "seed"}
     spelled = ", ".join(f"{name.rpartition('.')[2]}={typed(value)}" for name, value in short.items())
     try:
@@ -68,7 +73,9 @@ def make_run(
     except ConfigError as error:
         raise ConfigError(f"at {' '.join(own)}:\n{error}") from error
     config = loaded.config
-    matters = without(build.plain(config), (NOTHING, ROUNDING))
+    matters = without(build.plain(config), _FREE)
+    if varied := {name: value for name, value in options.items() if effect(name) in _FREE}:
+        matters["varied"] = varied
     digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:8]
     words = re.sub(r"[^\w.+-]+", "-", f"{label or spelled}".replace("=", "")).strip("-")[:_LONGEST_NAME]
     name = "-".join(filter(None, (words, f"s{config.seed}", digest)))
@@ -93,8 +100,9 @@ def metric_range(name: str) -> Range | None:
     from rl.metrics import METRICS, describe
 
     try:
-        unit, _ = describe(name)
-        return SHARE if unit in ("share", "0–1") else None
+        unit, meaning = describe(name)
+        share = unit in ("share", "0–1") or meaning.startswith("share of ")  # credit metrics have no unit
+        return SHARE if share else None
     except KeyError:
         raise ConfigError(
             f"runs log no metric {name!r}{suggest(name, METRICS)} docs/metrics.md lists them"
@@ -103,8 +111,17 @@ def metric_range(name: str) -> Range | None:
 
 def job(run: Run, resume: bool) -> Job:
     """Returns the command that starts a run, or goes on with it."""
-    action = ["--resume", str(run.folder)] if resume else [*run.arguments, "--out", str(run.folder)]
+    if resume:
+        action = ["--resume", str(run.folder), *_as_asked_now(run)]
+    else:
+        action = [*run.arguments, "--out", str(run.folder)]
     return Job(run.name, [sys.executable, str(build.ROOT / "run.py"), "train", *action], log_of(run))
+
+
+def _as_asked_now(run: Run) -> list[str]:
+    """The overrides of a run that it may be resumed with: servers, say, may have moved since it was killed."""
+    names = {said: said.partition("=")[0] for said in run.arguments[1:]}
+    return [said for said, name in names.items() if effect(name) in _FREE and name not in _BRING_OTHERS]
 
 
 def log_of(run: Run) -> Path:

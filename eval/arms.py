@@ -33,6 +33,11 @@ class Arm:
         """Seeds of its runs."""
         return [run.get("seed") for run in self.runs]
 
+    @property
+    def records(self) -> list[Mapping[str, float]]:
+        """Metrics of all updates of all its runs."""
+        return [record for run in self.runs for record in run.metrics]
+
     def curve(
         self, metric: str, window: int = 1, within: Range | None = None
     ) -> tuple[list[int], list[Interval]]:

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.groupview import Member, StepView
 from eval.result import EvalResult, Tally
-from eval.statistics import SHARE
+from eval.statistics import SHARE, Range
 from eval.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawing, to_svg
 
 Curve = tuple[Sequence[int], Sequence[float]]
@@ -29,13 +29,18 @@ class Panel:
         title: What it shows, with its unit.
         names: Metric → label; metrics that were not logged are left out.
         stacked: Parts of a whole, drawn as a stack.
-        share: Values in [0, 1], shown as percentages.
+        within: Range of its values, which neither an axis nor an interval leaves (None: any).
     """
 
     title: str
     names: Mapping[str, str]
     stacked: bool = False
-    share: bool = False
+    within: Range | None = None
+
+    @property
+    def share(self) -> bool:
+        """Whether its values are shares, shown as percentages."""
+        return self.within == SHARE
 
 
 def smooth(values: Sequence[float]) -> np.ndarray:
@@ -59,7 +64,7 @@ def success_figure(training: Curve, evals: Mapping[int, EvalResult]) -> Markup:
             lo, hi = np.array([result.ci for result in evals.values()]).T
             style = {"color": BLUE, "marker": "o", "markersize": 5.5, "linewidth": 1.6, "capsize": 3}
             error = (rates - lo, hi - rates)
-            axes.errorbar(x, rates, yerr=error, **style, label="held-out tasks, 95 % interval")
+            axes.errorbar(x, rates, yerr=error, **style, label="held-out tasks, 95 % interval over tasks")
         _share_axis(axes)
         axes.set_xlabel("update")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -80,8 +85,8 @@ def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup
                 axes.plot(updates, values, color=colour, linewidth=0.8, alpha=0.5, **dots)
                 axes.plot(updates, smooth(values), color=colour, linewidth=1.8, label=panel.names[metric])
             drawn = [value for _, values in curves.values() for value in values]
-            share = {"least": LEAST_SHARE, "within": SHARE} if panel.share else {}
-            axes.set_ylim(*limits(drawn, **share))
+            least = LEAST_SHARE if panel.share else None
+            axes.set_ylim(*limits(drawn, least=least, within=panel.within))
         if panel.share:
             axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.arms import Arm
 from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
-from eval.statistics import SHARE, Interval
+from eval.statistics import SHARE, Interval, Range
 from eval.svg import INK, LINE, MUTED, SERIES, drawing, to_svg
 
 _WIDE = 9.6  # inches
@@ -40,9 +40,11 @@ def learning_figure(arms: Sequence[Arm], metric: str) -> Markup:
         )
 
 
-def small_figure(arms: Sequence[Arm], metric: str, title: str, name: str, *, share: bool = False) -> Markup:
-    """Draws a metric over updates for every arm that logged it, with bands over seeds."""
-    within = SHARE if share else None
+def small_figure(
+    arms: Sequence[Arm], metric: str, title: str, name: str, within: Range | None = None
+) -> Markup:
+    """Draws a metric with values `within` a range for every arm that logged it, with bands over seeds."""
+    share = within == SHARE
     with drawing(3.7, 2.1) as figure:
         axes = figure.add_subplot()
         drawn: list[float | None] = []

@@ -9,8 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from eval import figures_arms as figures
+from eval.alarms import read_alarms
 from eval.arms import Arm, arms, contrasts, differences
 from eval.costs import PHASES, phases, tokens
+from eval.effects import effects
 from eval.environment import recorded
 from eval.panels import CREDIT_PANELS, PANELS, SUCCESS
 from eval.runfolder import RunFolder
@@ -46,11 +48,13 @@ def comparison_html(runs: Sequence[RunFolder]) -> str:
         .render(
             arms=compared,
             runs=ordered,
+            alarms=[(run, alarm) for run in ordered for alarm in read_alarms(run.path)],
             learning=figures.learning_figure(compared, SUCCESS) if logged else None,
             panels=_panels(compared, PANELS, "panel"),
             families=families,
             family_figure=figures.families_figure(compared, families) if evaluated else None,
             contrasts=contrasts(compared),
+            effects=[(arm, found) for arm in compared if (found := effects(arm.records))],
             credit_panels=_panels(compared, CREDIT_PANELS, "credit"),
             phases=_phases(ordered),
             phase_names=[*PHASES, "other"],
@@ -68,7 +72,7 @@ def _panels(compared: Sequence[Arm], panels: Sequence[Any], prefix: str) -> list
         for j, (metric, label) in enumerate(panel.names.items()):
             if not panel.stacked and any(arm.curve(metric)[0] for arm in compared):
                 title = panel.title if len(panel.names) == 1 else f"{panel.title}: {label}"
-                figure = figures.small_figure(compared, metric, title, f"{prefix}{i}-{j}", share=panel.share)
+                figure = figures.small_figure(compared, metric, title, f"{prefix}{i}-{j}", panel.within)
                 drawn.append((title, figure))
     return drawn
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import asin, sqrt
+from math import asin, inf, sqrt
 
 import numpy as np
 from scipy import stats
@@ -16,6 +16,8 @@ from scipy import stats
 CONFIDENCE = 0.95
 SHARE = (0.0, 1.0)
 """Range of a success rate, a score, or any other share."""
+AMOUNT = (0.0, inf)
+"""Range of what cannot be negative: a norm, a length, a mean of absolute values."""
 DIFFERENCE = (-1.0, 1.0)
 """Range of a difference of two shares."""
 Range = tuple[float, float]

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "n",
     "success",
-    "95 % interval",
+    "95 % over tasks",
     "score",
-    "95 % interval",
+    "95 % over tasks",
     "steps",
     "valid",
     "admissible",
@@ -45,7 +45,7 @@ def attempts_table(tallies: Mapping[str, Tally]) -> Table:
         for j in (rate.j for rate in together.passes):
             table.add_column(f"{name}{j}", justify="right")
             if j == k:
-                table.add_column("95 % interval", justify="right")
+                table.add_column("95 % over tasks", justify="right")
     _fill(table, {name: _passes(tally) for name, tally in tallies.items()})
     return table
 

@@ -29,8 +29,12 @@ _NOTES = (
     "one seed Newcombe's interval, McNemar's exact test), Cohen's h.",
     "Over both: what other training runs would give on other tasks. Student's 95 % interval and test, errors "
     "clustered by seed and by task.",
-    "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. There is none over "
-    "seeds that all came to the same. p-values after Holm's correction for the number of variants.",
+    "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. Where all seeds gave the "
+    "same, there is no interval over seeds. p-values after Holm's correction for the number of variants.",
+)
+_EFFECTS = (
+    "What a stage of the method changes in the advantage A, against the same method without it, mean over "
+    "updates and seeds (a correlation near 1 and few signs turned: almost nothing):"
 )
 _TESTS = ("p_seeds", "p_tasks", "p_both")
 
@@ -124,13 +128,13 @@ class Ablated:
         return save(forest(self.spec.title, {"held-out success": success, zero: differences}, zero), path)
 
     def _effects(self) -> list[str]:
-        """Returns a line per variant whose method has a stage that can be left out: what it changes."""
+        """Returns what each variant's stages that can be left out change in the advantage, a line for each."""
         lines = []
         for variant in self.spec.variants:
             runs = [run for run in self.runs if run.group == variant and run.state == "finished"]
             records = [record for run in runs for record in read_metrics(run.folder / "metrics.jsonl")]
-            lines += [f"Effect on the advantage, {variant}: {one}" for one in effects(records)]
-        return lines
+            lines += [f"{variant} · stage {one}" for one in effects(records)]
+        return [_EFFECTS, *lines] if lines else []
 
     def _values(self, variant: str) -> dict[int, float]:
         return {seed: results[-1].success for seed, results in self.evals.get(variant, {}).items()}
@@ -219,13 +223,13 @@ _COLUMNS = (
     ),
     plain("best", "best", figure, files_only=True),
     plain("Δ", "difference", lambda value: signed(value, 3)),
-    _spread("Δ over seeds", "difference"),
+    _spread("Δ, 95 % over seeds", "difference"),
     _test("p_seeds"),
     plain("d_z", "d_z", lambda value: signed(value, 2), files_only=True),
-    _spread("Δ over tasks", "difference_tasks"),
+    _spread("Δ, 95 % over tasks", "difference_tasks"),
     _test("p_tasks"),
     plain("h", "h", lambda value: signed(value, 2), files_only=True),
-    _spread("Δ over both", "difference_both"),
+    _spread("Δ, 95 % over both", "difference_both"),
     _test("p_both"),
     plain("paper", "reported", files_only=True),
 )

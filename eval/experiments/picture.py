@@ -42,6 +42,7 @@ _MEANS = (
 )
 _LETTERS = 17  # of a caption, per inch
 _BESIDE = 0.12  # runs left, their mean right of the tick
+_BELOW = 0.22  # the same in rows
 _COLUMNS = 4
 _FEW = 12  # more distinct numbers than this are an axis, not categories
 
@@ -188,7 +189,9 @@ def forest(title: str, sides: Mapping[str, Sequence[Whisker]], zero: str) -> Fig
         ):
             for row in rows:
                 y = places[row.name]
-                axes.scatter(row.dots, [y] * len(row.dots), s=14, color=MUTED, alpha=0.6, linewidth=0)
+                axes.scatter(
+                    row.dots, [y + _BELOW] * len(row.dots), s=14, color=MUTED, alpha=0.6, linewidth=0
+                )
                 if row.lo is not None and row.hi is not None:
                     axes.plot((row.lo, row.hi), (y, y), color=BLUE, linewidth=1.6)
                 axes.scatter([row.mean], [y], s=34, color=BLUE, zorder=3)

@@ -16,7 +16,7 @@ from eval.statistics import Range, student
 
 SEEDS = (
     "95 % over seeds: Student's interval of the mean, what other training runs would give on these tasks; "
-    "none where all seeds came to the same."
+    "none where all seeds gave the same."
 )
 
 

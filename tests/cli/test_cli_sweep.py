@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 import run as cli
+from commands.experiments import metric_range
 from commands.sweep import FOLDER as SWEEPS
 from commands.sweep import pinned
 from commands.sweep_wandb import registered
 from configs.load import load, write_config
 from eval.experiments.spec import read_sweep
 from eval.result import EvalResult, TaskResult, save_eval
+from eval.statistics import SHARE
 from eval.summary import write_summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,3 +172,15 @@ def test_list_shows_every_run_however_it_ended(call, tmp_path):
     assert code == 2 and "no folder nowhere" in error
     code, _, error = call("compare", str(done), str(tmp_path))
     assert code == 2 and "not a run folder" in error
+
+
+@pytest.mark.parametrize(
+    "name", ["eval/success", "eval/score", "eval/success/family", "credit/scpo/credited_fraction"]
+)
+def test_shares_have_a_range_whatever_their_table_calls_the_unit(name):
+    assert metric_range(name) == SHARE
+
+
+@pytest.mark.parametrize("name", ["rollout/return", "credit/advantage_std", "credit/scpo/effect_correlation"])
+def test_other_metrics_have_none(name):
+    assert metric_range(name) is None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from commands.experiments import make_run
+from commands.experiments import job, make_run
 from configs.check import is_section
 from configs.neutral import MEASURED, NEUTRAL, NOTHING, ROUNDING, effect, without
 from configs.schema import Config
@@ -109,6 +109,32 @@ def test_a_finished_run_of_a_sweep_is_kept_when_its_environments_are_to_play_els
     assert again.state == "finished" and loaded.config.env.workers == 0
     other, _ = make_run("alfworld_cpu", ["train.updates=3", "train.lr_warmup=1"], point, folder=tmp_path)
     assert other.state == "new"
+
+
+def test_points_that_differ_in_neutral_options_only_are_still_two_runs(tmp_path):
+    """Their names are cut before what tells them apart."""
+    long = {"env.data": "x" * 90, "seed": 1}
+    names = [
+        make_run("alfworld_cpu", [], long | more, folder=tmp_path)[0].name
+        for more in ({}, {"env.workers": 1}, {"env.workers": 2}, {"train.token_budget": 4096})
+    ]
+    assert len(set(names)) == 4
+
+
+def test_a_killed_run_goes_on_with_the_neutral_options_asked_for_now(tmp_path):
+    asked = [
+        "protocol=verl_agent",
+        "credit.settings=published",
+        "env.workers=2",
+        "train.updates=3",
+        "eval.every=1",
+    ]
+    run, _ = make_run(
+        "alfworld_cpu", asked, {"train.lr": 1e-5, "seed": 1}, folder=tmp_path, logging=["logging.group=g"]
+    )
+    said = [one for one in job(run, resume=True).command if "=" in one]
+    assert said == ["env.workers=2", "logging.group=g"]
+    assert set(asked) < set(job(run, resume=False).command)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

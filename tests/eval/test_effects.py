@@ -115,8 +115,8 @@ def test_the_ablation_says_it_under_the_table(tmp_path):
                 (folder / "summary.json").write_text(json.dumps({"updates": 1}))
     table = Ablated(spec, runs, {}).table()
     assert r"credited steps with A $>$ 0 4.0 \%" in table.latex()
-    notes = [note for note in table.notes if note.startswith("Effect")]
+    said, *notes = table.notes[-2:]
+    assert said.startswith("What a stage of the method changes in the advantage A, against the same method")
     assert notes == [
-        "Effect on the advantage, full: scpo: correlation 0.980, signs turned 0.12 %, "
-        "credited steps with A > 0 4.0 %"
+        "full · stage scpo: correlation 0.980, signs turned 0.12 %, credited steps with A > 0 4.0 %"
     ]

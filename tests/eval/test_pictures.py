@@ -12,7 +12,7 @@ from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.experiments.folder import Run
 from eval.experiments.picture import Dots, Whisker, effects, forest
 from eval.experiments.sweep import Found
-from eval.statistics import SHARE
+from eval.statistics import AMOUNT, SHARE
 from eval.svg import sparkline
 
 
@@ -155,11 +155,20 @@ def test_bands_of_shares_stay_within_0_and_1(drawn, draw):
     if draw == "learning":
         figures_arms.learning_figure([arm], "rollout/success")
     else:
-        figures_arms.small_figure([arm], "rollout/valid", "t", "n", share=True)
+        figures_arms.small_figure([arm], "rollout/valid", "t", "n", SHARE)
     heights = band(drawn[0])[:, 1]
     assert heights.min() == 0.0 and heights.max() == 1.0
     low, high = drawn[0].get_ylim()
     assert -0.05 < low <= 0 and 1 <= high < 1.05
+
+
+def test_bands_of_what_cannot_be_negative_end_at_0(drawn):
+    """Student's interval of 1 and 9 goes from −46 to 56."""
+    arm = Arm("a", [Logged([1.0, 2.0]), Logged([9.0, 8.0])])
+    figures_arms.small_figure([arm], "train/grad_norm", "t", "n", AMOUNT)
+    heights = band(drawn[0])[:, 1]
+    assert heights.min() == 0.0 and heights.max() > 50
+    assert -0.05 < drawn[0].get_ylim()[0] <= 0
 
 
 def test_one_seed_has_no_band(drawn):
@@ -168,7 +177,7 @@ def test_one_seed_has_no_band(drawn):
 
 
 def test_panels_do_not_stretch_what_is_equal(drawn):
-    panel = figures.Panel("t", {"m": "m"}, share=True)
+    panel = figures.Panel("t", {"m": "m"}, within=SHARE)
     figures.panel_figure(panel, {"m": ([1, 2, 3], [0.5, 0.5001, 0.4999])}, "n")
     low, high = drawn[0].get_ylim()
     assert high - low >= LEAST_SHARE

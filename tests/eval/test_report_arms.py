@@ -1,5 +1,6 @@
 """The report over several runs: what is an arm, its intervals by hand, and one file that stands alone."""
 
+import json
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from scipy.stats import t
 
 from eval.arms import arms, contrasts, differences
+from eval.effects import effects
 from eval.environment import describe, record, recorded
 from eval.report_arms import comparison_html, write_comparison
 from eval.result import EvalError
@@ -101,6 +103,23 @@ def test_page(runs, tmp_path):
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert "script" not in page.tags and "default-src 'none'" in html
     assert comparison_html(runs) == comparison_html(runs)
+
+
+def test_alarms_stand_first_and_name_their_run(tmp_path):
+    two = [made(tmp_path, name, "grpo", seed, 5) for seed, name in enumerate(("fine", "still"))]
+    event = {"update": 2, "alarm": "flat", "raised": True, "text": "no group's <b>attempts</b> differ"}
+    (two[1].path / "alarms.jsonl").write_text(json.dumps(event) + "\n")
+    text = " ".join(Page(comparison_html(two)).text.split())
+    assert text.index("still, update 2: no group's <b>attempts</b> differ") < text.index("2 runs in 1 arm")
+    assert "fine, update" not in text
+
+
+def test_effects_of_an_arm_are_means_over_the_updates_of_its_seeds(runs):
+    (found,) = effects([record for run in runs if run.method == "scpo" for record in run.metrics])
+    text = " ".join(Page(comparison_html(runs)).text.split())
+    assert "SCPO: effect of each stage" in text
+    assert f"scpo{found.correlation:.3f}" in text and found.turned in text
+    assert "GRPO: effect" not in text, "GRPO has no stage to leave out"
 
 
 def test_runs_that_have_only_begun(tmp_path):
