@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from commands.cli_arguments import Experiment, MaybeExperiment, Overrides
 from commands.cli_experiments import experiments_app
 from commands.cli_plan import plan_app
 from commands.cli_serve import serve_app
+from commands.cli_types import Experiment, MaybeExperiment, Overrides
 from commands.subcommands import SUBCOMMANDS
 
 # Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from commands.cli_arguments import Experiment, Overrides
+from commands.cli_types import Experiment, Overrides
 
 plan_app = typer.Typer()
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from commands.cli_arguments import Experiment, Overrides
+from commands.cli_types import Certificate, Experiment, Host, Overrides, PrivateKey, Rate
 
 serve_app = typer.Typer()
 
@@ -24,9 +24,7 @@ def serve(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[env.key=value]…", help="Overrides of the environment.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
-        "127.0.0.1"
-    ),
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8101,
     workers: Annotated[
         int | None,
@@ -35,12 +33,12 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File of the token clients send (default: SIBLING_ENV_TOKEN).")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")] = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
     sessions: Annotated[int, typer.Option(min=1, help="Most trajectories open at once.")] = 4096,
     idle: Annotated[float, typer.Option(min=1.0, help="Seconds until an idle one is closed.")] = 600.0,
     body: Annotated[int, typer.Option(min=1024, help="Most bytes of a request.")] = 32 * 2**20,
-    rate: Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")] = 2000.0,
+    rate: Rate = 2000.0,
     drain: Annotated[
         float, typer.Option(min=0.0, help="Seconds that open trajectories have after SIGTERM.")
     ] = 30.0,
@@ -68,19 +66,17 @@ def serve(
 def serve_policy(
     experiment: Experiment,
     overrides: Overrides = None,
-    host: Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")] = (
-        "127.0.0.1"
-    ),
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8201,
     token_file: Annotated[
         Path | None, typer.Option(help="File of the token clients send (default: SIBLING_POLICY_TOKEN).")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")] = None,
+    certificate: Certificate = None,
+    private_key: PrivateKey = None,
     conversations: Annotated[int, typer.Option(min=1, help="Most conversations held at once.")] = 16384,
     idle: Annotated[float, typer.Option(min=1.0, help="Seconds until a silent client is forgotten.")] = 600.0,
     body: Annotated[int, typer.Option(min=2**17, help="Most bytes of a request.")] = 256 * 2**20,
-    rate: Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")] = 2000.0,
+    rate: Rate = 2000.0,
     drain: Annotated[
         float, typer.Option(min=0.0, help="Seconds that responses in flight have after SIGTERM.")
     ] = 30.0,

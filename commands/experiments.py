@@ -119,7 +119,7 @@ def job(run: Run, resume: bool) -> Job:
 
 
 def _as_asked_now(run: Run) -> list[str]:
-    """The overrides of a run that it may be resumed with: servers, say, may have moved since it was killed."""
+    """The overrides of a run that it may be resumed with: its servers may have moved since it was killed."""
     names = {said: said.partition("=")[0] for said in run.arguments[1:]}
     return [said for said, name in names.items() if effect(name) in _FREE and name not in _BRING_OTHERS]
 

@@ -32,10 +32,10 @@ def list_runs(folder: Path) -> None:
     console = build.console()
     entries = [entry(path) for path in find_runs(folder)]
     table = Table(title=f"{len(entries)} runs in {folder}")
-    table.add_column("run", no_wrap=True, overflow="fold")
-    table.add_column("method")
+    table.add_column("run", overflow="fold")
+    table.add_column("method", overflow="fold")
     for name in ("seed", "updates", "before", "after", "difference", "time"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state")
     for one in entries:
         table.add_row(str(one.path.relative_to(folder)) if one.path != folder else str(folder), *_cells(one))

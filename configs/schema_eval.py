@@ -24,7 +24,7 @@ class EvalConfig(Section):
     )
     every: int = Field(0, ge=0, description="Updates between evaluations (0: only before and after).")
     temperature: float = Field(0.4, ge=0.0, description="Sampling temperature (papers: 0.4; 0 = greedy).")
-    max_parallel: int = Field(128, ge=1, description="Trajectories in flight; never changes the result.")
+    max_parallel: int = Field(128, ge=1, description="Trajectories in flight at once.")
     samples: int = Field(
         1,
         ge=1,

@@ -15,6 +15,8 @@ from eval.result import EvalError
 from eval.runfolder import RunFolder, leaves
 from eval.statistics import SHARE, Interval, Range, Spread, student, welch
 
+_STAGES = "credit.stages."
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -155,13 +157,21 @@ def _settings(run: RunFolder) -> dict[str, str]:
 
 
 def _labels(settings: Sequence[Mapping[str, str]], runs: Sequence[RunFolder]) -> list[str]:
-    """Method names; arms of the same method with (two of) the options that tell them apart."""
+    """Method names; arms of the same method with (two of) the options that tell them apart.
+
+    Other options than those of stages are missing only where the version that made the run did not have them.
+    """
     labels = []
     for run, own in zip(runs, settings, strict=True):
         same = [one for other, one in zip(runs, settings, strict=True) if other.method == run.method]
         keys = dict.fromkeys(key for one in same for key in one)
-        differing = [key for key in keys if len({one.get(key) for one in same}) > 1][:2]
+        unknown = {key for key in keys if not key.startswith(_STAGES) and any(key not in one for one in same)}
+        differing = [key for key in keys if key not in unknown and len({one.get(key) for one in same}) > 1][
+            :2
+        ]
         said = [f"{key.rpartition('.')[2]}={own.get(key, '–').strip(chr(39))}" for key in differing]
+        if any(key not in own for key in unknown):
+            said.append("(older version)")
         labels.append(" ".join([run.method.upper(), *said]))
     return _distinct(labels)
 

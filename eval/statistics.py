@@ -6,6 +6,7 @@ be true, so the part that is left covers as often as the whole.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import asin, inf, sqrt
@@ -66,17 +67,17 @@ def student(values: Sequence[float], within: Range | None = None) -> Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Range:
-    """Returns Student's 95 % interval of the mean of values in [0, 1] (n ≥ 1), cut to that range.
+    """Returns the 95 % interval of the mean over tasks of values in [0, 1] (n ≥ 1).
 
-    Values that are all equal have no spread, and Student's interval would be a point. They get Wilson's of as
-    many draws, which is the widest that values in [0, 1] with this mean can need.
+    Student's, cut to that range. Values that are all 0 or 1 are successes and get Wilson's; so do others that
+    are all equal, whose Student's would be a point.
     """
+    if all_or_nothing(values):
+        return wilson(round(sum(values)), len(values))
     found = student(values, SHARE)
     if found.sd is None:
         return SHARE
-    if found.lo is None or found.hi is None:
-        return _wilson(found.mean, found.n)
-    return found.lo, found.hi
+    return _wilson(found.mean, found.n) if found.lo is None or found.hi is None else (found.lo, found.hi)
 
 
 # --- tasks are drawn ---------------------------------------------------------------------------------------
@@ -235,7 +236,9 @@ def welch(a: Sequence[float], b: Sequence[float]) -> Spread:
         a: Two or more.
         b: Two or more; not all of `a` and of `b` are equal.
     """
-    test = stats.ttest_ind(a, b, equal_var=False)
+    with warnings.catch_warnings():  # scipy's, where one side's values are all equal: their variance is 0
+        warnings.simplefilter("ignore", RuntimeWarning)
+        test = stats.ttest_ind(a, b, equal_var=False)
     ends = test.confidence_interval(CONFIDENCE)
     return Spread(*_cut(float(ends.low), float(ends.high), DIFFERENCE), float(test.pvalue))
 
@@ -255,8 +258,7 @@ def difference_over_both(differences: np.ndarray) -> Spread | None:
     Args:
         differences: float [S, T], success of the one less that of the other, run by task.
 
-    Returns:
-        None for a single run.
+    A single run gives None.
     """
     runs = len(differences)
     if runs < 2:

@@ -52,7 +52,7 @@ class Tally:
         lo: Lower end of the 95 % interval of `rate`, clustered by task; with one attempt, Wilson's.
         hi: Upper end.
         score: Mean score over tasks, of each the mean of its attempts.
-        score_lo: Lower end of its 95 % interval over tasks: Student's, or with several attempts as `lo`.
+        score_lo: Lower end of its 95 % interval: `mean_interval`, or with several attempts as `lo`.
         score_hi: Upper end.
         mean_steps: Mean steps of an attempt, successful or not.
         truncated: Share of attempts ended by the step limit.

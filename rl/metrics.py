@@ -151,7 +151,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "eval/score": ("0–1", "mean task score"),
     "eval/score_lo": (
         "0–1",
-        "lower end of its 95 % interval: Student's; of several attempts as success_lo",
+        "lower end of its 95 % interval over tasks: Student's; as success_lo of several attempts, and where "
+        "all scores are 0 or 1",
     ),
     "eval/score_hi": ("0–1", "upper end"),
     "eval/mean_steps": ("steps", "mean steps of an attempt, successful or not"),

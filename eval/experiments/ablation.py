@@ -29,8 +29,8 @@ _NOTES = (
     "one seed Newcombe's interval, McNemar's exact test), Cohen's h.",
     "Over both: what other training runs would give on other tasks. Student's 95 % interval and test, errors "
     "clustered by seed and by task.",
-    "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. Where all seeds gave the "
-    "same, there is no interval over seeds. p-values after Holm's correction for the number of variants.",
+    "Intervals end at 0 and 1, those of differences at −1 and +1: nothing lies beyond. Where all seeds gave "
+    "the same, there is no interval over seeds. p-values after Holm's correction for the number of variants.",
 )
 _EFFECTS = (
     "What a stage of the method changes in the advantage A, against the same method without it, mean over "
@@ -128,7 +128,7 @@ class Ablated:
         return save(forest(self.spec.title, {"held-out success": success, zero: differences}, zero), path)
 
     def _effects(self) -> list[str]:
-        """Returns what each variant's stages that can be left out change in the advantage, a line for each."""
+        """Returns what the variants' stages that can be left out change in the advantage, a line for each."""
         lines = []
         for variant in self.spec.variants:
             runs = [run for run in self.runs if run.group == variant and run.state == "finished"]

@@ -15,7 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from configs.text import ConfigError
-from eval.alarms import read_alarms
 from eval.report import report_html
 from eval.report_arms import comparison_html
 from eval.result import EvalError
@@ -143,7 +142,6 @@ def _add_trajectory_pages(app: FastAPI, viewer: Viewer, page: Pages) -> None:
             "run.html.j2",
             run=run,
             card=card,
-            alarms=read_alarms(path),
             query=query,
             facets=index.facets(),
             lost=index.lost,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from eval.alarms import FILE as ALARMS
+from eval.alarms import Raised, read_alarms
 from eval.effects import Effect, effects
 from eval.panels import SUCCESS
 from eval.result import EvalError, EvalResult
@@ -44,6 +46,7 @@ class RunCard:
         changed: When a file last appeared, seconds since the epoch.
         seconds_left: Estimate for a running run, None if unknown.
         effects: What each stage of the method changed in the advantage.
+        alarms: What it has raised.
         problem: Why it cannot be read, or not wholly; "" if it can.
     """
 
@@ -61,6 +64,7 @@ class RunCard:
     after: EvalResult | None = None
     seconds_left: float | None = None
     effects: Sequence[Effect] = ()
+    alarms: Sequence[Raised] = ()
     problem: str = ""
 
     @property
@@ -140,6 +144,7 @@ def _figures(run: RunFolder) -> dict[str, Any]:
         "after": run.after,
         "seconds_left": left,
         "effects": effects(run.metrics),
+        "alarms": read_alarms(run.path),
     }
 
 
@@ -191,5 +196,5 @@ def _is_config(path: Path) -> bool:
 
 def _stamp(path: Path) -> tuple[tuple[str, int], ...]:
     """Changes whenever a file of the run does, as far as the card is concerned."""
-    watched = ("config.json", "metrics.jsonl", "eval", "trajectories", "checkpoints", "sources.json")
+    watched = ("config.json", "metrics.jsonl", "eval", "trajectories", "checkpoints", "sources.json", ALARMS)
     return tuple((name, (path / name).stat().st_mtime_ns) for name in watched if (path / name).exists())

@@ -12,16 +12,6 @@ from configs.schema import Config, Section
 from configs.text import ConfigError, read_yaml
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, text):
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 def message(experiment, *overrides):
     with pytest.raises(ConfigError) as caught:
         load(experiment, overrides)

@@ -221,16 +221,6 @@ def test_embedded_presets_compare_methods_on_one_footing():
         assert (config.train.clip_low, config.train.clip_high) == (0.2, 0.2)
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(name, text):
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
-
-    return write
-
-
 def test_files_above_and_the_command_line_win_and_the_file_itself_does_not(write):
     said = "credit: {method: hgpo, settings: published, hgpo: {norm: mean_std}}"
     write("low", f"env: {{name: webshop, max_steps: 15}}\n{said}")

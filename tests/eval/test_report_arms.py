@@ -13,7 +13,7 @@ from eval.environment import describe, record, recorded
 from eval.report_arms import comparison_html, write_comparison
 from eval.result import EvalError
 from eval.runfolder import RunFolder
-from eval.statistics import Interval
+from eval.statistics import Interval, welch
 from tests.eval.synthetic import RunWriter, result, toy_groups
 from tests.eval.test_report import Page
 
@@ -90,6 +90,27 @@ def test_options_that_differ(runs, tmp_path):
     compared = arms(lr)
     assert dict(differences(compared)) == {"train.lr": [lr[0].get("train.lr"), 1e-5]}
     assert [arm.label for arm in compared] == [f"SCPO lr={lr[0].get('train.lr')}", "SCPO lr=1e-05"]
+
+
+def test_a_run_of_a_version_without_an_option_is_named_so(runs, tmp_path):
+    """It may have done what an option's default now does, or not: it is an arm of its own."""
+    old = made(tmp_path, "old", "scpo", 7, 5)
+    config = json.loads((old.path / "config.json").read_text())
+    del config["eval"]["samples"], config["prompt"]["parse"]
+    (old.path / "config.json").write_text(json.dumps(config))
+    compared = [runs[0], RunFolder.read(old.path)]
+    assert [arm.label for arm in arms(compared)] == ["SCPO", "SCPO (older version)"]
+    lr = made(tmp_path, "lr", "scpo", 0, 5, "train.lr=1e-5")
+    assert [arm.label for arm in arms([*compared, lr])] == [
+        f"SCPO lr={runs[0].get('train.lr')}",
+        f"SCPO lr={runs[0].get('train.lr')} (older version)",
+        "SCPO lr=1e-05",
+    ]
+
+
+def test_an_arm_without_spread_beside_one_with_some_warns_of_nothing(recwarn):
+    assert welch([0.25, 0.25], [0.25, 0.5]).p == pytest.approx(0.5)
+    assert not recwarn.list
 
 
 def test_page(runs, tmp_path):

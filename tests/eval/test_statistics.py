@@ -49,9 +49,12 @@ def test_an_interval_of_shares_ends_at_0_and_1():
     inside = student([0.50, 0.51], SHARE)
     assert (inside.lo, inside.hi) == pytest.approx((0.505 - 12.7062 * 0.005, 0.505 + 12.7062 * 0.005))
     assert mean_interval([0.225, 0.35]) == SHARE == mean_interval([0.5])
-    assert mean_interval([1.0, 1.0, 1.0]) == pytest.approx(wilson(3, 3)), "alike is not certain"
-    assert mean_interval([0.0] * 6) == pytest.approx(wilson(0, 6))
-    assert mean_interval([0.5] * 8) == pytest.approx(wilson(4, 8))
+    assert mean_interval([1.0, 1.0, 1.0]) == wilson(3, 3), (
+        "as success, of which a score of 0 or 1 is another name"
+    )
+    assert mean_interval([1.0, 0.0, 1.0, 1.0]) == wilson(3, 4)
+    lo, hi = mean_interval([0.5] * 10)
+    assert lo == pytest.approx(wilson(5, 10)[0]) and hi == pytest.approx(wilson(5, 10)[1])
 
 
 def test_seeds_that_came_to_the_same_do_not_say_how_far_off_the_next_may_be():

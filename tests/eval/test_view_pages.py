@@ -283,3 +283,16 @@ def test_a_run_that_learnt_nothing_says_so_on_its_page(own):
     (own / "alpha" / "alarms.jsonl").write_text(json.dumps(event) + "\n")
     page = get(client(own), "/runs/alpha")
     assert f"Update 2: for 5 updates: {HOSTILE}" in page.text
+
+
+def test_the_list_shows_what_holds_as_soon_as_it_is_raised(own):
+    file, viewer = own / "alpha" / "alarms.jsonl", client(own)
+    file.unlink(missing_ok=True)
+    assert "for 5 updates" not in get(viewer, "/").text
+    event = {"update": 2, "alarm": "clipped", "raised": True, "text": f"for 5 updates: {HOSTILE}"}
+    file.write_text(json.dumps(event) + "\n")
+    assert f"Update 2: for 5 updates: {HOSTILE}" in get(viewer, "/").text
+    ended = {"update": 4, "alarm": "clipped", "raised": False, "text": ""}
+    file.write_text(json.dumps(event) + "\n" + json.dumps(ended) + "\n")
+    assert "for 5 updates" not in get(viewer, "/").text
+    assert "Update 2, until 4" in get(viewer, "/runs/alpha").text

@@ -1,0 +1,19 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_EXPERIMENT = "A file in configs/ (without .yaml), or a path to a .yaml file."
+Experiment = Annotated[str, typer.Argument(help=_EXPERIMENT)]
+MaybeExperiment = Annotated[str | None, typer.Argument(help=_EXPERIMENT)]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
+]
+Host = Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")]
+Certificate = Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")]
+PrivateKey = Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")]
+Rate = Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")]
