@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
+from credit._effect import effect
+from credit.base import PerToken, StepTable
 from credit.pipeline import COLUMNS, METRICS, Pipeline
-from tests.credit.test_credit_laws import columns_of, every_method, groups, run
+from tests.credit.test_credit_laws import columns_of, every_method, groups, run, with_tokens
 
 STRUCTURE = {"scpo", "graphgpo", "prover"}
 """Stages that also read what was done where, and by a success: rows that abstain stay part of that."""
@@ -83,7 +84,11 @@ def test_who_abstains_gets_nothing_and_breaks_nothing(method, groups, draw, shar
     columns = columns_of(groups)
     votes = [draw.random() < share for _ in columns["t"]]
     result = run(method, columns | {"votes": votes})
-    assert not result.advantage[~np.array(votes, dtype=bool)].any()
+    silent = ~np.array(votes, dtype=bool)
+    assert not result.advantage[silent].any()
+    if result.token_advantage is not None:
+        of_token = np.repeat(silent, with_tokens(columns)["length"])
+        assert len(of_token) == len(result.token_advantage) and not result.token_advantage[of_token].any()
     assert np.isfinite(result.advantage).all()
     # a deviation over the spread of equal voters would be millions; `first_row` has such for voters too
     bound = np.inf if any(getattr(s, "unit", "") == "first_row" for s in method.stages) else 1e4
@@ -162,3 +167,15 @@ def test_dynamic_sampling_asks_voters_only():
     (keeps,) = Pipeline.from_config({"dynamic_sampling": {}, "grpo": {}}).filters
     assert keeps.keep(table([1, 0, 0, 0], [True] * 4)).all()
     assert not keeps.keep(table([1, 0, 0, 0], [False, True, True, True])).any()
+
+
+def test_a_stage_is_measured_over_the_rows_that_vote():
+    """By hand: rows that abstain are 0 with and without it, and are not counted as alike."""
+    one = table([1, 1, 0, 0], ONE_OUT, length=[1] * 4)
+    full = effect(one, np.array([2.0, 0.0, -1.0, -1.0]), np.array([1.0, 0.0, -1.0, 1.0]))
+    assert full["effect_changed"] == pytest.approx(2 / 3)
+    assert full["effect_flips"] == pytest.approx(1 / 3)
+    assert full["effect_distance"] == pytest.approx((1 + 0 + 2) / 3)
+    tokens = replace(one, length=np.array([1, 5, 2, 1]))
+    a, b = np.repeat([2.0, 0.0, -1.0, -1.0], tokens.length), np.repeat([1.0, 0.0, -1.0, 1.0], tokens.length)
+    assert effect(tokens, PerToken(a), PerToken(b))["effect_changed"] == pytest.approx(2 / 4)
