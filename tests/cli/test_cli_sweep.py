@@ -174,6 +174,17 @@ def test_list_shows_every_run_however_it_ended(call, tmp_path):
     assert code == 2 and "not a run folder" in error
 
 
+def test_list_folds_long_names_not_figures(call, tmp_path, monkeypatch):
+    made_run(tmp_path / "runs" / "ablations" / ("long-" * 12 + "name"), [1, 0])
+    monkeypatch.setenv("COLUMNS", "110")
+    code, out, error = call("list")
+    assert code == 0, error
+    (row,) = (line for line in out.splitlines() if "0.500" in line)
+    assert "finished" in row and "…" not in out
+    names = (line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│"))
+    assert "".join(names) == "ablations/" + "long-" * 12 + "name"
+
+
 @pytest.mark.parametrize(
     "name", ["eval/success", "eval/score", "eval/success/family", "credit/scpo/credited_fraction"]
 )
