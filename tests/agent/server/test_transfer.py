@@ -135,6 +135,7 @@ def test_every_bit_counts_in_a_checksum():
 
 
 def test_a_group_is_no_default_group():
+    before = torch.distributed.group.WORLD  # None, unless another test of this process has joined its run
     lead = Group.lead("127.0.0.1", 2, 30.0)
     join = Group.join("127.0.0.1", lead.port, 1, 2, 30.0)
     found = {}
@@ -152,7 +153,7 @@ def test_a_group_is_no_default_group():
     receiving.join(30.0)
     assert list(found) == list(TENSORS)
     assert all(torch.equal(found[name], tensor) for name, tensor in TENSORS.items())
-    assert not torch.distributed.is_initialized()
+    assert torch.distributed.group.WORLD is before
     lead.close()
     join.close()
 
