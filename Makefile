@@ -19,7 +19,7 @@ SERVE ?=
 
 PY := $(VENV)/bin/python
 SETUP := $(PYTHON) -m configs.setup_env
-LINTED := run.py agent bench commands configs credit docs/examples envs eval rl tests
+LINTED := run.py agent bench commands configs credit docs/examples envs eval rl serving tests
 OVERRIDES := seed=$(SEED) $(if $(ENV_URLS),env.urls=$(ENV_URLS)) $(if $(GENERATOR),generator.backend=$(GENERATOR)) \
 	$(if $(POLICY_URLS),generator.backend=server generator.urls=$(POLICY_URLS)) \
 	$(if $(ZERO),train.engine=deepspeed train.zero_stage=$(ZERO))

@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from commands.cli_experiments import experiments_app
-from commands.cli_plan import plan_app
-from commands.cli_serve import serve_app
-from commands.cli_types import Experiment, MaybeExperiment, Overrides
-from commands.subcommands import SUBCOMMANDS
+from commands.cli.experiments import experiments_app
+from commands.cli.gpu_fit import plan_app
+from commands.cli.serve import serve_app
+from commands.cli.subjects import SUBCOMMANDS
+from commands.cli.types import Experiment, MaybeExperiment, Overrides
+from configs.errors import UserError
 
 # Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both
 # (two threads on a shared machine: 93 tokens per CPU second spinning, 1,900 sleeping).
@@ -30,23 +31,6 @@ app = typer.Typer(
     epilog="Start with [bold]python run.py train alfworld_cpu[/]. Every option can be overridden: "
     "[bold]key.path=value[/]; [bold]run.py show alfworld_cpu[/] lists them all.",
 )
-
-# Errors of the user's making, by module: one message, no traceback, exit code 2. A module that was
-# never imported cannot have raised, so none of them is imported for this.
-USER_ERRORS = {
-    "configs.text": "ConfigError",
-    "envs.base": "EnvError",
-    "envs.checks": "NonConforming",
-    "agent.prompts": "PromptError",
-    "agent.ranks": "RanksError",
-    "agent.rows": "PolicyError",
-    "agent.turns": "TemplateError",
-    "eval.result": "EvalError",
-    "rl.checkpoint": "CheckpointError",
-    "rl.engine": "NonFiniteError",
-    "rl.judge": "JudgeError",
-    "rl.sync": "SyncError",
-}
 
 for name, commands in SUBCOMMANDS.items():
     app.add_typer(commands, name=name)
@@ -202,7 +186,7 @@ def check_env(
     ] = None,
 ) -> None:
     """Hold an experiment's environment against its contract: do this before training on one of your own."""
-    from commands.check_env import run
+    from commands.check_env.command import run
 
     run(experiment, overrides or [], n, split or [])
 
@@ -246,9 +230,7 @@ def main() -> None:
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
-    except Exception as error:
-        if not _is_user_error(error):
-            raise
+    except UserError as error:
         from rich.console import Console
 
         Console(stderr=True, highlight=False).print(
@@ -262,11 +244,6 @@ def _arguments(experiment: str | None, overrides: list[str] | None) -> tuple[str
     if experiment is not None and "=" in experiment:
         return None, [experiment, *(overrides or [])]
     return experiment, overrides or []
-
-
-def _is_user_error(error: Exception) -> bool:
-    known = (getattr(sys.modules.get(module), name, None) for module, name in USER_ERRORS.items())
-    return any(isinstance(error, kind) for kind in known if kind)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from configs.errors import UserError
+
 T = TypeVar("T")
 
 
-class RanksError(RuntimeError):
+class RanksError(UserError, RuntimeError):
     """Another process of the run died, or did not come in time; the message says what was waited for."""
 
 

@@ -29,16 +29,16 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
-from agent.policy_torch import TorchPolicy
 from agent.types import Request
-from commands.build import hush
-from rl.assemble import TokenRow
-from rl.engine import Engine, OptimOptions
-from rl.engine_torch import TorchEngine, unique_weights
-from rl.learner import BatchOptions, Learner
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from commands.build.objects import hush
+from rl.learner.engine import Engine, OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine, unique_weights
+from rl.rows.assemble import TokenRow
 from rl.sync import Contract, sync
 
 UPDATES, GROUP = 2, 8
@@ -133,7 +133,7 @@ def make_policy(backend: str, size: Size, folder: Path, model: Qwen2ForCausalLM)
     options = {"window": size.prompt + size.response + 1, "max_parallel": size.responses}
     if not _has("vllm", backend, "vllm"):
         return TorchPolicy(model, [size.vocabulary], **options)  # no token ends a response
-    from agent.policy_vllm import VLLMPolicy
+    from agent.policies.vllm_policy import VLLMPolicy
 
     policy = VLLMPolicy(str(folder), [], **options, dtype=str(size.dtype).removeprefix("torch."))
     policy.load_weights(unique_weights(model), 0)
@@ -144,7 +144,7 @@ def make_engine(engine: str, model: Qwen2ForCausalLM) -> Engine:
     """The training engine."""
     if not _has("deepspeed", engine, "deepspeed"):
         return TorchEngine(model, OptimOptions())
-    from rl.engine_deepspeed import DeepSpeedEngine
+    from rl.learner.deepspeed_engine import DeepSpeedEngine
 
     return DeepSpeedEngine(model, OptimOptions(), zero_stage=2)
 

@@ -27,14 +27,14 @@ from pathlib import Path
 
 import httpx
 
-from commands.pools import description
-from commands.serve import environment
+from commands.build.pools import description
+from commands.serve_environments import environment
 from envs.alfworld import AlfworldEnv, Game
 from envs.alfworld.generate import generate_games
-from envs.pool import EnvPool, LocalPool
-from envs.pool_process import ProcessPool, cores
-from envs.pool_remote import RemotePool
-from envs.server.description import Description
+from envs.pools.pool import EnvPool, LocalPool
+from envs.pools.processes import ProcessPool, cores
+from envs.pools.remote import RemotePool
+from envs.wire.description import Description
 
 ENVS = (1, 8, 64, 128, 512)
 GROUP = 8

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
-from agent.policy_torch import TorchPolicy
 from agent.types import Request
 
 VOCAB, WINDOW = 1024, 1536
@@ -53,7 +53,7 @@ def torch_policy(model: Qwen2ForCausalLM, parallel: int) -> Policy:
 
 def vllm_policy(model: Qwen2ForCausalLM, parallel: int, *, eager: bool = False) -> Policy:
     """Returns a policy of vLLM."""
-    from agent.policy_vllm import VLLMPolicy
+    from agent.policies.vllm_policy import VLLMPolicy
 
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

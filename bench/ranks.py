@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rl.assemble import TokenRow
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.learner import BatchOptions, Learner
-from rl.lora import LoraOptions, add_adapters
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from rl.learner.engine import OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.lora import LoraOptions, add_adapters
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
+from rl.rows.assemble import TokenRow
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
 BLOCK = re.compile(r"(<!-- ranks -->\n).*?(<!-- /ranks -->)", re.DOTALL)
@@ -111,7 +111,7 @@ def make_learner(case: Case) -> Learner:
     if case.stage is None:
         engine: Any = TorchEngine(model, options)
     else:
-        from rl.engine_deepspeed import DeepSpeedEngine
+        from rl.learner.deepspeed_engine import DeepSpeedEngine
 
         engine = DeepSpeedEngine(model, options, zero_stage=case.stage, offload=case.offload, timeout_s=120.0)
     return Learner(

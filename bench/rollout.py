@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from agent.parse import parse
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
-from agent.policy_torch import TorchPolicy
-from agent.rollout import Mode, Rollout, RolloutOptions
+from agent.prompts.parse import parse
+from agent.rollout.rollout import Mode, Rollout, RolloutOptions
 from agent.types import Generation, Request
 from bench.generation import VOCAB, make_model
 from configs.seeds import derive
 from envs.base import Env, Observation, Outcome
-from envs.pool import EnvPool, LocalPool, Reply
+from envs.pools.pool import EnvPool, LocalPool, Reply
 
 WINDOW = 2048
 ROUND_S, RESPONSE_S, ENV_S, SLOWER = 0.010, 0.0001, 0.020, 100

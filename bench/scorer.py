@@ -31,10 +31,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from credit._siblings import step_texts
 from credit.base import Context, Shaped, Signals, StepTable
+from credit.parts.siblings import step_texts
 from credit.scorer import around_model, bge
-from credit.scpo import SCPO
+from credit.stages.scpo import SCPO
 from envs.alfworld.demonstrate import demonstrate
 from envs.alfworld.generate import generate_games
 

@@ -20,12 +20,12 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from bench.generation import VOCAB, make_model
-from rl.assemble import TokenRow
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.learner import BatchOptions, Learner
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from rl.learner.engine import OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
+from rl.rows.assemble import TokenRow
 
 BATCH = 8
 

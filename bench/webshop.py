@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bench.engine import _resident
+from bench.alfworld_engine import _resident
 from envs.base import fill
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.env import WebshopEnv

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from commands import build, checkpoints
-from commands.build_policy import ready_policy
-from commands.chosen import FOLDER, eval_tasks
-from commands.pools import open_pool
+from commands.build import checkpoints
+from commands.build import objects as build
+from commands.build.policy import ready_policy
+from commands.build.pools import open_pool
+from commands.build.tasks import FOLDER, eval_tasks
 from commands.provenance import provenance
 from commands.tasks import open_world
 from configs.load import load, load_run
@@ -85,13 +86,13 @@ def run(
 def report(run_dirs: Sequence[Path], out: Path | None) -> None:
     """Writes the report of a run and its summary again, or one report over several runs."""
     if len(run_dirs) == 1 and out is None:
-        from eval.report import write_report
+        from eval.report.run_report import write_report
         from eval.summary import write_summary
 
         path = write_report(run_dirs[0])
         write_summary(run_dirs[0])
     else:
-        from eval.report_arms import write_comparison
+        from eval.report.variants_report import write_comparison
 
         path = write_comparison(run_dirs, out or Path("runs") / "report.html")
     print(f"wrote {path}")

@@ -25,8 +25,8 @@ from envs.base import Env, EnvError, Task
 from envs.subset import Roster
 
 if TYPE_CHECKING:
-    from envs.server.description import Description
-    from envs.server.tasks import ListedTasks
+    from envs.wire.description import Description
+    from envs.wire.task_book import ListedTasks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -69,14 +69,14 @@ class OwnWorld(World):
 
     def task_book(self) -> ListedTasks:
         """See `World.task_book`: a server has all tasks of all splits."""
-        from envs.server.tasks import ListedTasks
+        from envs.wire.task_book import ListedTasks
 
         return ListedTasks(task for split in self.splits for task in self._all(split))
 
     @classmethod
     def description(cls, env: EnvConfig) -> Description:
         """See `World.description`: the options, and the source of the world."""
-        from envs.server.description import describe
+        from envs.wire.description import describe
 
         options = {
             key: json.dumps(getattr(env, key), sort_keys=True)

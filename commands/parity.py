@@ -54,8 +54,8 @@ def _print(failures: Sequence[str], steps: int, passed: int) -> int:
 
 def credit(path: Path) -> int:
     """Holds credit methods and the policy loss against golden numbers; returns the number that differ."""
-    from credit.parity import run_parity
-    from rl.golden import check_golden_case
+    from credit.golden.parity import run_parity
+    from rl.learner.golden_loss import check_golden_case
 
     if not path.exists():
         raise ConfigError(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.schema import Config
-from eval import environment
 from eval.manifest import Manifest
+from eval.report import environment
 
 
 def provenance(

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.status import Status
 
-from commands import build
+from commands.build import objects as build
 from configs.check import validate
 from configs.layers import COMMAND_LINE, Layer, credit_layers
 from configs.load import Loaded, read_config
@@ -18,10 +18,10 @@ from configs.merge import Merged
 from configs.schema import Config
 from configs.text import ConfigError, read_yaml, suggest
 from credit.pipeline import Pipeline
-from eval.replay import Replayed, replay
-from eval.replay_file import TrajectoryFile
-from eval.replay_input import RUN_TOKENS, Method, Recorded, read_run, run_files
-from eval.replay_page import write_page
+from eval.replay.page import write_page
+from eval.replay.recorded import RUN_TOKENS, Method, Recorded, read_run, run_files
+from eval.replay.replay import Replayed, replay
+from eval.replay.trajectory_file import TrajectoryFile
 from eval.result import EvalError
 
 SERVICES = frozenset({"pair_scorer"})

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.server.app import Limits
-from agent.server.serve import TOKEN_VARIABLE, Served, serve
-from agent.server.wire import describe
-from commands import build
-from commands.build_policy import make_policy
+from agent.server.policy_server import TOKEN_VARIABLE, Served, serve
+from agent.wire.messages import describe
+from commands.build import objects as build
+from commands.build.policy import make_policy
 from configs.load import load
 from configs.text import ConfigError
-from envs.server.secret import read_token
-from envs.server.serve import Address
+from envs.server.env_server import Address
+from serving.secret import read_token
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
 
     Raises:
         ConfigError: The experiment cannot be read, its model not be loaded, or its backend is `server`.
-        EnvError: See `agent.server.serve.serve`.
+        EnvError: See `agent.server.policy_server.serve`.
     """
     config = load(experiment, overrides).config
     if config.generator.backend == "server":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from commands.build import credit_pipeline, stage_docs
+from commands.build.objects import credit_pipeline, stage_docs
 from configs.against import other, show_against
 from configs.load import load
 from configs.show import show

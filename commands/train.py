@@ -15,37 +15,37 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from agent.policy import Policy
-from agent.prompts import PromptBuilder
+from agent.prompts.builder import PromptBuilder
 from agent.ranks import Ranks
-from agent.steer import steering
-from commands import build
-from commands.build_learner import contract, join, make_learner, starting_policy
-from commands.build_policy import make_policy
-from commands.chosen import check_begun, eval_tasks, train_tasks, write_manifests
-from commands.pools import open_pool
+from agent.steering.choose import steering
+from commands.build import objects as build
+from commands.build.learner import contract, join, make_learner, starting_policy
+from commands.build.mirrors import mirrors
+from commands.build.policy import make_policy
+from commands.build.pools import open_pool
+from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
 from commands.tasks import open_world
-from commands.tracking import mirrors
 from configs.check import validate
 from configs.load import Loaded, load, load_run, write_config
 from configs.schema import Config
 from configs.text import ConfigError
-from credit.branch import Branch
 from credit.pipeline import Pipeline
+from credit.stages.branch import Branch
 from envs.base import Task
-from envs.pool import EnvPool
-from eval import environment
-from eval.report import write_report
+from envs.pools.pool import EnvPool
+from eval.report import environment
+from eval.report.run_report import write_report
 from eval.result import save_eval
 from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState, config_differences
-from rl.forward import ResponseModel
+from rl.learner.forward import ResponseModel
 from rl.loop import train
-from rl.plan import Evaluate, Outputs, Plan, Play
-from rl.probes import ProbeOptions
-from rl.progress import Progress
-from rl.store import TrajectoryStore
-from rl.track import NoTracker, Tracker
+from rl.probes.probes import ProbeOptions
+from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
+from rl.tracking.progress import Progress
+from rl.tracking.tracker import NoTracker, Tracker
+from rl.tracking.trajectory_store import TrajectoryStore
 
 
 def run(
@@ -146,7 +146,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             learner,
             pipeline,
             play=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
-            plan=Plan(
+            plan=RunSchedule(
                 config.train.updates,
                 config.seed,
                 config.eval.every,
@@ -270,8 +270,8 @@ def _play(
     prompts: PromptBuilder,
     pipeline: Pipeline,
     ranks: Ranks,
-) -> Play:
-    return Play(
+) -> RolloutSettings:
+    return RolloutSettings(
         environments=pool,
         tasks=tasks,
         prompts=prompts,

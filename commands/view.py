@@ -14,7 +14,7 @@ from commands.replay import SERVICES, methods_of
 from configs.load import CONFIGS, read_config
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from eval.replay_input import RUN_TOKENS
+from eval.replay.recorded import RUN_TOKENS
 from eval.view.app import create_app
 
 HOST = "127.0.0.1"

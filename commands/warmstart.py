@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from commands import build
-from commands.build_policy import ready_policy
-from commands.chosen import eval_tasks
+from commands.build import objects as build
+from commands.build.policy import ready_policy
+from commands.build.tasks import eval_tasks
 from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
@@ -22,8 +22,8 @@ from envs.alfworld.demonstrate import AlfworldLessons
 from envs.demonstration import Lessons
 from envs.webshop.demonstrate import WebshopLessons
 from eval.result import EvalResult
-from rl.embedded import Architecture, build_model, train_tokenizer
-from rl.warmstart import STATE_FILE, Warmstart, WarmstartOptions, corpus
+from rl.warmstart.embedded import Architecture, build_model, train_tokenizer
+from rl.warmstart.training import STATE_FILE, Warmstart, WarmstartOptions, corpus
 
 TOKENIZER_SHARDS = 4
 ASSETS = build.ROOT / "agent" / "assets"

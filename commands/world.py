@@ -12,8 +12,8 @@ from envs.base import Env, Task
 from envs.subset import Chosen, Roster
 
 if TYPE_CHECKING:  # what only servers need takes a while to import
-    from envs.server.description import Description
-    from envs.server.tasks import TaskBook
+    from envs.wire.description import Description
+    from envs.wire.task_book import TaskBook
 
 GENERATED = "generated"
 

@@ -12,8 +12,8 @@ from envs.alfworld.generate import generate_games
 from envs.subset import Roster
 
 if TYPE_CHECKING:
-    from envs.server.description import Description
-    from envs.server.tasks import UploadedGames
+    from envs.wire.description import Description
+    from envs.wire.task_book import UploadedGames
 
 
 class Alfworld(World):
@@ -48,13 +48,13 @@ class Alfworld(World):
 
     def task_book(self) -> UploadedGames:
         """See `World.task_book`: a server is sent the games."""
-        from envs.server.tasks import UploadedGames
+        from envs.wire.task_book import UploadedGames
 
         return UploadedGames()
 
     @classmethod
     def description(cls, env: EnvConfig) -> Description:
         """See `World.description`; games travel whole, so where they come from does not matter."""
-        from envs.server.description import describe
+        from envs.wire.description import describe
 
         return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})

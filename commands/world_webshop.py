@@ -16,8 +16,8 @@ from envs.webshop.splits import SPLITS
 from envs.webshop.store import MANIFEST
 
 if TYPE_CHECKING:
-    from envs.server.description import Description
-    from envs.server.tasks import ListedTasks
+    from envs.wire.description import Description
+    from envs.wire.task_book import ListedTasks
 
 
 class Webshop(World):
@@ -71,7 +71,7 @@ class Webshop(World):
 
     def task_book(self) -> ListedTasks:
         """See `World.task_book`: a server has all goals of its shop."""
-        from envs.server.tasks import ListedTasks
+        from envs.wire.task_book import ListedTasks
 
         # Going through them in their shuffled order takes ten times as long.
         return ListedTasks(self.shop.goals.in_load_order())
@@ -79,7 +79,7 @@ class Webshop(World):
     @classmethod
     def description(cls, env: EnvConfig) -> Description:
         """See `World.description`; what is generated its options say, of a folder its checksums do."""
-        from envs.server.description import describe
+        from envs.wire.description import describe
 
         options = {"max_steps": env.max_steps, "anchor": env.anchor, "data_seed": env.data_seed}
         options |= env.webshop.model_dump()

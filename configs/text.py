@@ -10,8 +10,10 @@ from typing import Any
 
 import yaml
 
+from configs.errors import UserError
 
-class ConfigError(ValueError):
+
+class ConfigError(UserError, ValueError):
     """The configuration cannot be used; the message says what, where and what to do."""
 
 

@@ -184,7 +184,7 @@ class Stage:
         metrics_doc: what its metrics mean.
         columns_doc: what its columns mean.
         activity: the name in `metrics_doc` of what is 0 where the stage changes nothing; "" if there is none.
-        optional: the method runs without it too, so that its effect can be measured (`credit._effect`).
+        optional: the method runs without it too, so that its effect can be measured (`credit.parts.effect`).
         credited: name of the column that is above 0 in rows it credits, "" if it credits none in particular.
     """
 
@@ -212,19 +212,19 @@ class Stage:
 
     @property
     def token_columns(self) -> frozenset[str]:
-        """Columns of `StepTable.tokens` that this stage reads; `rl.probes` computes them."""
+        """Columns of `StepTable.tokens` that this stage reads; `rl.probes.probes` computes them."""
         return frozenset()
 
 
 class Steer(Stage):
-    """A hand in the rollout: options and rules only. `agent.steering` says what can be done, and
-    `agent.steer` which class does it under these options."""
+    """A hand in the rollout: options and rules only. `agent.steering.base` says what can be done, and
+    `agent.steering.choose` which class does it under these options."""
 
     def weigh(self, confidence: np.ndarray) -> np.ndarray:
         """Shares of a step's advantage among its answers, where the rollout recorded several.
 
         Args:
-            confidence: float [M], see `rl.spares.confidence`; the played answer first.
+            confidence: float [M], see `rl.rows.unplayed.confidence`; the played answer first.
 
         Returns:
             float [M] with mean 1.

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from credit._acts import Act, act
-from credit._effect import effect_doc, effects
-from credit._gaps import per_row
 from credit.base import (
     AuxLoss,
     Context,
@@ -27,6 +24,9 @@ from credit.base import (
     StepTable,
     did_you_mean,
 )
+from credit.parts.effect import effect_doc, effects
+from credit.parts.stage_runs import Act, act
+from credit.parts.teacher_gaps import per_row
 from credit.registry import build, stages
 
 METRICS: dict[str, str] = {
@@ -224,7 +224,7 @@ class Pipeline:
             for column in sorted(stage.token_columns - set(table.tokens)):
                 raise ValueError(
                     f"credit.{stage.name()} reads the token column {column!r}, got "
-                    f"{sorted(table.tokens) or 'none'}; fill StepTable.tokens (rl.probes computes it)"
+                    f"{sorted(table.tokens) or 'none'}; fill StepTable.tokens (rl.probes.probes computes it)"
                 )
 
 

@@ -1,7 +1,4 @@
-"""The registry of stages is this folder: `credit/<name>.py` defines the stage `<name>`.
-
-Files that start with an underscore, and those of `_SUPPORT`, are helpers.
-"""
+"""The registry of stages is the folder `credit/stages/`: its file `NAME.py` defines the stage NAME."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+import credit.stages
 from credit.base import Stage, did_you_mean
-
-_SUPPORT = {"base", "table", "statistics", "registry", "pipeline", "parity"}
 
 
 @cache
@@ -26,10 +21,8 @@ def stages() -> Mapping[str, type[Stage]]:
         ImportError: if a file of the folder defines no stage, or several.
     """
     found = {}
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        if module.ispkg or module.name in _SUPPORT or module.name.startswith("_"):
-            continue
-        namespace = vars(importlib.import_module(f"credit.{module.name}"))
+    for module in pkgutil.iter_modules(credit.stages.__path__):
+        namespace = vars(importlib.import_module(f"credit.stages.{module.name}"))
         classes = [
             c
             for c in namespace.values()
@@ -37,8 +30,8 @@ def stages() -> Mapping[str, type[Stage]]:
         ]
         if len(classes) != 1:
             raise ImportError(
-                f"credit/{module.name}.py defines {len(classes)} stages, expected one; "
-                "a helper's file name starts with _"
+                f"credit/stages/{module.name}.py defines {len(classes)} stages, expected one; "
+                "helpers belong to credit/parts/"
             )
         found[module.name] = classes[0]
     return found

@@ -13,8 +13,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from configs.errors import UserError
 
-class EnvError(RuntimeError):
+
+class EnvError(UserError, RuntimeError):
     """The environment was used against its contract, or its data is broken."""
 
 

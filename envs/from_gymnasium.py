@@ -16,7 +16,7 @@ from typing import Any, Literal
 import gymnasium
 
 from envs.base import Env, EnvError, Observation, Outcome
-from envs.pool_types import check as digest
+from envs.pools.replies import check as digest
 
 TRIALS = 3
 """Deep copies of an instance that are played beside the original for a step, to see that they agree."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from configs.errors import UserError
 from envs.base import Env, Observation, Outcome, Task
 
 DRAW = (
@@ -22,7 +23,7 @@ DRAW = (
 _GYMNASIUM = "as Gymnasium does: wrap the environment in envs.from_gymnasium.FromGymnasium"
 
 
-class NonConforming(AssertionError):
+class NonConforming(UserError, AssertionError):
     """An environment breaks the contract; the message says which promise, on which task."""
 
 

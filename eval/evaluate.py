@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.policy import Policy, Sampling
-from agent.prompts import PromptBuilder
+from agent.prompts.builder import PromptBuilder
 from agent.ranks import Alone, Ranks
-from agent.rollout import Environments, Progress, Rollout, RolloutOptions
-from agent.rollout_ranks import play_shared, scaled
+from agent.rollout.over_ranks import play_shared, scaled
+from agent.rollout.rollout import Environments, Progress, Rollout, RolloutOptions
 from agent.types import Trajectory
 from configs.seeds import derive
 from envs.base import Task

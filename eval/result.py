@@ -18,17 +18,18 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from configs.errors import UserError
+from eval.attempt_counts import AttemptCounts, TaskResult, by_task, task_value
 from eval.statistics import CONFIDENCE, mean_interval, share_interval, wilson
 from eval.table import attempts_table, family_table
-from eval.tally import Tally, TaskResult, by_task, task_value
 
 __all__ = [
-    "CONFIDENCE", "EvalError", "EvalResult", "Tally", "TaskResult", "check_ids", "load_evals",
+    "CONFIDENCE", "EvalError", "EvalResult", "AttemptCounts", "TaskResult", "check_ids", "load_evals",
     "mean_interval", "save_eval", "share_interval", "wilson",
 ]  # fmt: skip
 
 
-class EvalError(ValueError):
+class EvalError(UserError, ValueError):
     """An evaluation or a report was asked for what it cannot do; the message says what to change."""
 
 
@@ -113,17 +114,17 @@ class EvalResult:
         return {task_id: value(records) for task_id, records in tasks.items()}
 
     @cached_property
-    def overall(self) -> Tally:
+    def overall(self) -> AttemptCounts:
         """Counts over all tasks."""
-        return Tally.of(self.tasks)
+        return AttemptCounts.of(self.tasks)
 
     @cached_property
-    def per_family(self) -> dict[str, Tally]:
+    def per_family(self) -> dict[str, AttemptCounts]:
         """Counts per family, families in alphabetical order."""
         families: dict[str, list[TaskResult]] = {}
         for record in self.tasks:
             families.setdefault(record.family, []).append(record)
-        return {family: Tally.of(families[family]) for family in sorted(families)}
+        return {family: AttemptCounts.of(families[family]) for family in sorted(families)}
 
     @property
     def n(self) -> int:

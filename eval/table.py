@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from eval.tally import Tally
+    from eval.attempt_counts import AttemptCounts
 
 _COLUMNS = (
     "n",
@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-def family_table(tallies: Mapping[str, Tally], title: str | None) -> Table:
+def family_table(tallies: Mapping[str, AttemptCounts], title: str | None) -> Table:
     """Returns one row for each tally; the last is all of them together."""
     table = Table(title=title)
     table.add_column("family")
@@ -33,7 +33,7 @@ def family_table(tallies: Mapping[str, Tally], title: str | None) -> Table:
     return table
 
 
-def attempts_table(tallies: Mapping[str, Tally]) -> Table:
+def attempts_table(tallies: Mapping[str, AttemptCounts]) -> Table:
     """Returns pass@j and pass^j of every tally, for every reported j."""
     *_, together = tallies.values()
     k = together.samples
@@ -58,7 +58,7 @@ def _fill(table: Table, rows: Mapping[str, list[str]]) -> None:
     table.add_row(together, *rows[together], style="bold")
 
 
-def _cells(tally: Tally) -> list[str]:
+def _cells(tally: AttemptCounts) -> list[str]:
     """Returns a tally as the cells of a table's row."""
     return [
         str(tally.n),
@@ -73,7 +73,7 @@ def _cells(tally: Tally) -> list[str]:
     ]
 
 
-def _passes(tally: Tally) -> list[str]:
+def _passes(tally: AttemptCounts) -> list[str]:
     *_, largest = tally.passes
     at = [f"{rate.at:.3f}" for rate in tally.passes]
     hat = [f"{rate.hat:.3f}" for rate in tally.passes]

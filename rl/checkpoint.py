@@ -21,16 +21,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from agent.ranks import Alone, Ranks
+from configs.errors import UserError
 from configs.neutral import effect
-from rl.engine import Engine, StateError
-from rl.learner import Learner
-from rl.lora import load_adapters, save_adapters
+from rl.learner.engine import Engine, StateError
+from rl.learner.learner import Learner
+from rl.learner.lora import load_adapters, save_adapters
 
 STATE_FILE, ADAPTER_FOLDER, BEST_FILE = "trainer.pt", "adapter", "best.json"
 _MISSING = "(absent)"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A checkpoint cannot be used; the message says what to change."""
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.policy import Policy, Sampling
-from agent.rollout import Progress, Rollout, RolloutError, Tally
-from agent.rollout_groups import OnGroup
-from agent.rollout_ranks import play_shared, scaled
+from agent.rollout.groups import OnGroup
+from agent.rollout.over_ranks import play_shared, scaled
+from agent.rollout.rollout import Progress, Rollout, RolloutError, Tally
 from agent.types import Group
 from credit.base import Filter
-from rl.assemble import token_rows
-from rl.metrics import rollout_metrics, tally_metrics
-from rl.plan import Play
-from rl.tasks import draw
+from rl.rows.assemble import token_rows
+from rl.settings import RolloutSettings
+from rl.task_order import draw
+from rl.tracking.metrics import rollout_metrics, tally_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Collected:
 
     Attributes:
         groups: Those to train on, in the order they were drawn in.
-        extra_tasks: Tasks drawn beyond `Play.groups`, those whose groups failed among them.
+        extra_tasks: Tasks drawn beyond `RolloutSettings.groups`, those whose groups failed among them.
         metrics: `rollout/…`, over all that was played.
     """
 
@@ -35,7 +35,7 @@ class Collected:
 
 def collect(
     policy: Policy,
-    play: Play,
+    play: RolloutSettings,
     filters: Sequence[Filter] = (),
     *,
     position: int,
@@ -115,7 +115,7 @@ def collect(
 
 def _play(
     policy: Policy,
-    play: Play,
+    play: RolloutSettings,
     numbers: range,
     *,
     seed: int,
@@ -151,7 +151,7 @@ class _Enough:
     It knows the groups of its own rank, so with several it says so later, never wrongly.
     """
 
-    def __init__(self, play: Play, filters: Sequence[Filter], missing: int) -> None:
+    def __init__(self, play: RolloutSettings, filters: Sequence[Filter], missing: int) -> None:
         self._filters, self._play, self._missing = filters, play, missing
         self._passing: list[int] = []
 
@@ -161,7 +161,7 @@ class _Enough:
         return self._passing[self._missing - 1] + 1 if len(self._passing) >= self._missing else None
 
 
-def _passing(batch: Sequence[Group], filters: Sequence[Filter], play: Play) -> set[int]:
+def _passing(batch: Sequence[Group], filters: Sequence[Filter], play: RolloutSettings) -> set[int]:
     """Numbers of the groups that every filter keeps."""
     numbers = {group[0].group for group in batch}
     if filters:

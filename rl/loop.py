@@ -10,16 +10,16 @@ from typing import Any
 
 from agent.policy import Policy
 from configs.choosing import CHOOSING
-from credit.branch import Branch
 from credit.pipeline import Pipeline
+from credit.stages.branch import Branch
 from rl.checkpoint import CheckpointError, TrainState
-from rl.learner import Learner
-from rl.plan import Evaluate, Outputs, Plan, Play
-from rl.probes import ProbeOptions
-from rl.progress import Progress
-from rl.search import Searcher
+from rl.learner.learner import Learner
+from rl.probes.probes import ProbeOptions
+from rl.search.searcher import Searcher
+from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
 from rl.sync import sync
-from rl.timing import Clock
+from rl.tracking.progress import Progress
+from rl.tracking.timing import Clock
 from rl.update import Updater
 
 
@@ -28,8 +28,8 @@ def train(
     learner: Learner,
     pipeline: Pipeline,
     *,
-    play: Play,
-    plan: Plan,
+    play: RolloutSettings,
+    plan: RunSchedule,
     outputs: Outputs,
     state: TrainState,
     services: Mapping[str, Any] | None = None,

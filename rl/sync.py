@@ -10,14 +10,15 @@ import torch
 
 from agent.policy import Policy, Sampling
 from agent.types import Request
-from rl.assemble import TokenRow
-from rl.forward import score_rows
-from rl.learner import Learner
+from configs.errors import UserError
+from rl.learner.forward import score_rows
+from rl.learner.learner import Learner
+from rl.rows.assemble import TokenRow
 
 PROBE_TOKENS = 8
 
 
-class SyncError(RuntimeError):
+class SyncError(UserError, RuntimeError):
     """The policy does not sample from the learner's weights."""
 
 
@@ -50,7 +51,7 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
 
     Returns:
         `train/weights_changed` since the last transfer, and with a contract `sync/…`; see
-        `rl.metrics.METRICS`.
+        `rl.tracking.metrics.METRICS`.
 
     Raises:
         SyncError: the version did not arrive, or the contract is broken.

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.policy import Policy
-from agent.rollout import Progress
+from agent.rollout.rollout import Progress
 from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
-from rl.ahead import Ahead
-from rl.assemble import TokenRow, advantage_of, aux_of, by_token, token_rows
 from rl.checkpoint import TrainState
 from rl.collect import Collected, collect
-from rl.learner import Learner
-from rl.metrics import staleness
-from rl.plan import Plan, Play
-from rl.probes import Probed, ProbeOptions, Probes
-from rl.spares import spare_rows, with_spares
+from rl.learner.learner import Learner
+from rl.prefetch import Prefetch
+from rl.probes.probes import Probed, ProbeOptions, Probes
+from rl.rows.assemble import TokenRow, advantage_of, aux_of, by_token, token_rows
+from rl.rows.unplayed import spare_rows, with_spares
+from rl.settings import RolloutSettings, RunSchedule
 from rl.sync import sync
-from rl.timing import Clock
+from rl.tracking.metrics import staleness
+from rl.tracking.timing import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Updated:
         table: Of these.
         credit: Of each step; its state is for the next update.
         metrics: `rollout/…`, `probe/…`, `credit/…` and `train/…`.
-        extra_tasks: Tasks drawn beyond `Play.groups`.
-        logp_now: By the learner before the update, see `rl.assemble.by_token`; None: not measured.
+        extra_tasks: Tasks drawn beyond `RolloutSettings.groups`.
+        logp_now: By the learner before the update, see `rl.rows.assemble.by_token`; None: not measured.
     """
 
     groups: list[Group]
@@ -64,15 +64,15 @@ class Updater:
         learner: Learner,
         pipeline: Pipeline,
         *,
-        play: Play,
-        plan: Plan,
+        play: RolloutSettings,
+        plan: RunSchedule,
         services: Mapping[str, Any] | None = None,
         probing: ProbeOptions | None = None,
     ) -> None:
         self._policy, self._learner, self._pipeline = policy, learner, pipeline
         self._play, self._plan = play, plan
         self._channel = learner.engine.channel()
-        self._ahead: Ahead[Collected] | None = None
+        self._ahead: Prefetch[Collected] | None = None
         self._probe = Probes(
             policy, learner, pipeline, play=play, options=probing, services=services, seed=plan.seed
         )
@@ -96,7 +96,7 @@ class Updater:
             credit = self._credit(probed, state)
         if self._plan.staleness and update < self._plan.updates:
             position = first_task(state, play) + play.groups + collected.extra_tasks
-            self._ahead = Ahead(lambda: self._collect(position, None))
+            self._ahead = Prefetch(lambda: self._collect(position, None))
         else:
             self._policy.sleep()
         logp_now = None
@@ -149,6 +149,6 @@ class Updater:
         )
 
 
-def first_task(state: TrainState, play: Play) -> int:
+def first_task(state: TrainState, play: RolloutSettings) -> int:
     """Tasks drawn by all updates before; the numbers of groups over the run count on from there."""
     return state.update * play.groups + state.extra_tasks

@@ -12,10 +12,10 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from agent.server.engine import Engine, Unknown
-from agent.server.metrics import Metrics
-from agent.server.weights import NotReady, Stopping, Weights
-from agent.server.wire import (
+from agent.server.decoder import Decoder, Unknown
+from agent.server.decoder_metrics import DecoderMetrics
+from agent.server.weight_state import NotReady, Stopping, Weights
+from agent.wire.messages import (
     Abort,
     Begin,
     Collect,
@@ -29,8 +29,8 @@ from agent.server.wire import (
     Started,
     WeightsState,
 )
-from agent.transfer import TransferError
-from envs.server.guard import Guard, unreadable
+from agent.wire.transfer import TransferError
+from serving.guard import Guard, unreadable
 
 STATUS = {Unknown: 404, NotReady: 409, TransferError: 422, Stopping: 503}
 """Of the errors a handler may raise. 503 may pass; 409 not before other weights come."""
@@ -56,12 +56,12 @@ class Limits:
 
 
 def make_app(
-    engine: Engine,
+    engine: Decoder,
     weights: Weights,
     hello: Hello,
     *,
     limits: Limits,
-    metrics: Metrics,
+    metrics: DecoderMetrics,
     token: str | None = None,
 ) -> FastAPI:
     """Returns the application; it starts the engine, and closes it at the end."""
@@ -91,7 +91,7 @@ def make_app(
     return app
 
 
-def _add_health(app: FastAPI, engine: Engine, weights: Weights, metrics: Metrics) -> None:
+def _add_health(app: FastAPI, engine: Decoder, weights: Weights, metrics: DecoderMetrics) -> None:
     @app.get("/healthz")
     async def healthz() -> Response:
         """Whether the process works."""
@@ -110,7 +110,7 @@ def _add_health(app: FastAPI, engine: Engine, weights: Weights, metrics: Metrics
         return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def _add_responses(app: FastAPI, engine: Engine, weights: Weights) -> None:
+def _add_responses(app: FastAPI, engine: Decoder, weights: Weights) -> None:
     @app.post("/v1/start")
     async def start(message: Start) -> Started:
         """Takes requests to be answered; one that is sent again is not answered twice."""
@@ -132,7 +132,7 @@ def _add_responses(app: FastAPI, engine: Engine, weights: Weights) -> None:
         return Done()
 
 
-def _add_weights(app: FastAPI, engine: Engine, weights: Weights) -> None:
+def _add_weights(app: FastAPI, engine: Decoder, weights: Weights) -> None:
     @app.get("/v1/weights")
     async def state() -> WeightsState:
         """Which weights there are."""

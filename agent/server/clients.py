@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from agent.policy import Sampling
-from agent.server.wire import Collected, Fault, Response
 from agent.types import Generation, Request
+from agent.wire.messages import Collected, Fault, Response
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ class Scorer(Model):
 
     A cross-encoder gives a text with itself a high score, but not 1 nor always its highest. So identical
     texts are scored like any others (`identical: score`). `identical: one` defines them to score 1, which
-    moves credits a little, and lets SCPO do without many pairs (see `credit._matching`).
+    moves credits a little, and lets SCPO do without many pairs (see `credit.parts.matching`).
 
     The longer of two texts loses its beginning when the pair has more than `max_length` tokens: the end of
     an observation and the action are what a step is about. FlagEmbedding cuts the passage's end.

@@ -1,1 +1,1 @@
-"""Environments over HTTP: the server (`app`, `serve`), and what its client (`envs.pool_remote`) shares."""
+"""Environments over HTTP: the server (`app`, `serve`), and what its client (`envs.pools.remote`) shares."""

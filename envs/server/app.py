@@ -14,12 +14,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from envs.base import EnvError
-from envs.server.description import Description, Hello
-from envs.server.desk import Desk
-from envs.server.guard import Guard, unreadable
-from envs.server.metrics import Metrics
-from envs.server.tasks import TaskBook
-from envs.server.wire import BATCH, HEADER, Answer, Batch, Stored, Upload, answers
+from envs.server.session_metrics import SessionMetrics
+from envs.server.sessions import Sessions
+from envs.wire.description import Description, Hello
+from envs.wire.messages import BATCH, HEADER, Answer, Batch, Stored, Upload, answers
+from envs.wire.task_book import TaskBook
+from serving.guard import Guard, unreadable
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Limits:
 
 
 def make_app(
-    desk: Desk,
+    desk: Sessions,
     book: TaskBook,
     environment: Description,
     *,
     limits: Limits,
-    metrics: Metrics,
+    metrics: SessionMetrics,
     token: str | None = None,
 ) -> FastAPI:
     """Returns the application; it starts the desk, and closes it at the end."""

@@ -9,7 +9,7 @@ from typing import Any
 from envs.webshop.load import read_products
 from envs.webshop.nouns import Nouns
 from envs.webshop.product import Product, ShopError, search_text
-from envs.webshop.search import Index, IndexBuilder
+from envs.webshop.product_search import Index, IndexBuilder
 from envs.webshop.store import Store, open_store
 
 

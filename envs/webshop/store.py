@@ -25,7 +25,7 @@ import numpy as np
 
 from envs.webshop.arrays import appearing, read_arrays, write_arrays
 from envs.webshop.product import HumanInstruction, Product, ShopError, search_text
-from envs.webshop.search import Index, IndexBuilder
+from envs.webshop.product_search import Index, IndexBuilder
 
 FORMAT = "webshop store"
 VERSION = 1

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from eval.compare import compare_all, task_rates
-from eval.effects import effects
 from eval.experiments.ablation_file import AblationFile
 from eval.experiments.folder import Run
 from eval.experiments.picture import Whisker, forest, save
 from eval.experiments.sweep import figure, interval
 from eval.experiments.table import Column, Row, Table, plain
 from eval.format import NONE, signed
+from eval.report.effects import effects
 from eval.result import EvalResult, load_evals
 from eval.runfolder import read_metrics
 from eval.statistics import SHARE, cohen_h, holm, paired, share_interval, student

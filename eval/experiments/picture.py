@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.experiments.points import typed
+from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.statistics import DIFFERENCE, SHARE, Interval, Range, student
 
 INK, MUTED, LINE, BLUE, ORANGE = "#1c2330", "#5d6675", "#d8dce3", "#2563b0", "#c2570c"

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from eval.experiments.folder import STOPPED_FILE, Run
 from eval.experiments.launch import Handle, Job, Launcher
-from eval.experiments.search import Bayes, Race
+from eval.experiments.point_search import Bayes, Race
 
 POLL = 0.5  # s
 FAILURES = 3  # in a row without a success: the rest would most likely fail too

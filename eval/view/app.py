@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from configs.text import ConfigError
-from eval.report import report_html
-from eval.report_arms import comparison_html
+from eval.report.run_report import report_html
+from eval.report.variants_report import comparison_html
 from eval.result import EvalError
 from eval.runfolder import RunFolder
 from eval.view.catalogue import Catalogue, Check, UnknownRun
@@ -105,7 +105,7 @@ def _add_run_pages(app: FastAPI, viewer: Viewer, page: Pages) -> None:
 
     @app.get("/base.css")
     def base() -> FileResponse:
-        return FileResponse(HERE.parent / "templates" / "report.css")
+        return FileResponse(HERE.parent / "report" / "templates" / "report.css")
 
     @app.get("/compare", response_class=HTMLResponse)
     def compare(request: Request) -> str:

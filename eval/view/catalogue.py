@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from eval.alarms import FILE as ALARMS
-from eval.alarms import Raised, read_alarms
-from eval.effects import Effect, effects
-from eval.panels import SUCCESS
+from eval.report.alarms import FILE as ALARMS
+from eval.report.alarms import Raised, read_alarms
+from eval.report.effects import Effect, effects
+from eval.report.report_plots import SUCCESS
 from eval.result import EvalError, EvalResult
 from eval.runfolder import RunFolder
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from credit.pipeline import CreditResult
-from eval.replay_input import Method, read_run
-from eval.replay_rank import sign_distance, spread
+from eval.replay.disagreement import sign_distance, spread
+from eval.replay.recorded import Method, read_run
 from eval.result import EvalError
 from eval.view.files import read_columns
 from eval.view.index import TrajectoryIndex

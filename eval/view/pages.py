@@ -10,9 +10,9 @@ from typing import Any
 from markupsafe import Markup
 
 from eval.format import duration
-from eval.svg import sparkline
-from eval.templating import environment
-from eval.tones import strip, tone
+from eval.report.advantage_colours import strip, tone
+from eval.report.svg import sparkline
+from eval.report.templating import environment
 from eval.view.query import SORTS
 
 HERE = Path(__file__).parent

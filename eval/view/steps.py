@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from eval.groupview import BONUS
+from eval.report.group_view import BONUS
 from eval.view.files import open_file
 from eval.view.index import NEEDED
 from eval.view.methods import Scored

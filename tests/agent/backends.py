@@ -9,9 +9,9 @@ import tempfile
 
 import pytest
 
-from agent.policy_server import ServerPolicy
-from agent.policy_torch import TorchPolicy
-from agent.server.wire import describe
+from agent.policies.server_policy import ServerPolicy
+from agent.policies.torch_policy import TorchPolicy
+from agent.wire.messages import describe
 from tests.agent.server.started import started
 from tests.toy import tiny_model
 
@@ -33,7 +33,7 @@ def torch_backend():
 
 def vllm_backend():
     pytest.importorskip("vllm")
-    from agent.policy_vllm import VLLMPolicy
+    from agent.policies.vllm_policy import VLLMPolicy
 
     with tempfile.TemporaryDirectory() as folder:
         contract_model().save_pretrained(folder)

@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from agent.types import Generation
-from envs.pool import Failure, LocalPool, Reply
+from envs.pools.pool import Failure, LocalPool, Reply
 from tests.toy import ScriptedPolicy
 
 

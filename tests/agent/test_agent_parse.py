@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.parse import Parsed, parse, parser
+from agent.prompts.parse import Parsed, parse, parser
 
 
 @pytest.mark.parametrize(

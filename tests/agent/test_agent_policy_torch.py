@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from agent.draw import draw
+from agent.policies.token_sampling import draw
+from agent.policies.torch_policy import PolicyError, TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import PolicyError, TorchPolicy
 from agent.types import Request
 from tests.toy import tiny_model
 

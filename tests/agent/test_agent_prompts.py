@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.prompts import PromptBuilder, PromptError, PromptTemplate, load_template, quote_admissible
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, PromptError, PromptTemplate, load_template, quote_admissible
+from agent.prompts.turns import TurnFormat
 from envs.base import Observation
 from tests.toy import CHATML_TEMPLATE, respond, toy_tokenizer
 

@@ -2,11 +2,11 @@
 
 import pytest
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import TorchPolicy
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
 from configs.seeds import derive
 from envs.base import EnvError
 from tests.agent.rows import token_rows, worst_disagreement

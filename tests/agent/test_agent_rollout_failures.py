@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.policy import Sampling
-from agent.rollout import Rollout, RolloutError, RolloutOptions
-from agent.rollout_groups import MAX_REROLLS
-from agent.watchdog import EXIT_CODE
+from agent.rollout.groups import MAX_REROLLS
+from agent.rollout.rollout import Rollout, RolloutError, RolloutOptions
+from agent.rollout.watchdog import EXIT_CODE
 from configs.seeds import derive
 from tests.agent.streaming import BrokenPool, LatePool, StreamingPolicy
 from tests.agent.test_agent_rollout import TOKENIZER, build, play
@@ -151,7 +151,7 @@ def test_an_environment_that_raises_is_a_failure_like_any_other(mode):
 def test_a_trajectory_that_takes_too_long_has_failed(mode, monkeypatch):
     """Opening 4 never answers, and time passes only where it is waited for; the rest is not touched."""
     clock = Clock()
-    monkeypatch.setattr("agent.rollout.time", clock)
+    monkeypatch.setattr("agent.rollout.rollout.time", clock)
     pool = LatePool(ToyEnv, {4}, None, sleep=clock.sleep)
     groups, tally = run(mode, None, "drop", pool=pool, time_limit_s=500.0)
     assert 500 < clock.now < 501
@@ -169,7 +169,7 @@ def test_the_watchdog_dumps_stacks_and_ends_a_process_that_hangs(mode, place):
     script = f"""
         import time
         from agent.policy import Sampling
-        from agent.rollout import Rollout, RolloutOptions
+        from agent.rollout.rollout import Rollout, RolloutOptions
         from tests.agent.streaming import LatePool, StreamingPolicy
         from tests.agent.test_agent_rollout import TOKENIZER, build
         from tests.toy import ToyEnv, scripted_expert, toy_tasks

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agent.parse import parse
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import TorchPolicy
-from agent.rollout import Rollout, RolloutOptions, rollout
+from agent.prompts.parse import parse
+from agent.rollout.rollout import Rollout, RolloutOptions, rollout
 from agent.types import Request, Step, Trajectory
 from bench.rollout import simulated
 from configs.seeds import derive

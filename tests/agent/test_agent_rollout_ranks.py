@@ -5,17 +5,17 @@ from functools import partial
 import pytest
 
 from agent.policy import Sampling
-from agent.prompts import PromptBuilder, load_template
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
 from agent.ranks import Alone
-from agent.rollout import Rollout, RolloutError, RolloutOptions
-from agent.rollout_ranks import play_shared, scaled
-from agent.turns import TurnFormat
-from credit.dynamic_sampling import DynamicSampling
+from agent.rollout.over_ranks import play_shared, scaled
+from agent.rollout.rollout import Rollout, RolloutError, RolloutOptions
+from credit.stages.dynamic_sampling import DynamicSampling
 from envs.base import EnvError
 from eval.evaluate import evaluate
 from eval.result import EvalError
 from rl.collect import collect
-from rl.plan import Play
+from rl.settings import RolloutSettings
 from tests.agent.threads import on_ranks
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, toy_tasks, toy_tokenizer
 
@@ -85,7 +85,9 @@ def test_progress_counts_for_all():
 
 
 def play(ranks):
-    return Play(ToyEnv, toy_tasks(20), PROMPTS, groups=4, group_size=3, max_parallel=6, ranks=ranks)
+    return RolloutSettings(
+        ToyEnv, toy_tasks(20), PROMPTS, groups=4, group_size=3, max_parallel=6, ranks=ranks
+    )
 
 
 @pytest.mark.parametrize("refill", ["missing", "batch", "batch_all"])

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 
 from agent.policy import Sampling
-from agent.rollout import Rollout, RolloutOptions, rollout
-from agent.steer import STEERINGS, steering
-from agent.steer_copo import CopoSteering
-from agent.steer_t2po import T2POSteering
-from agent.steering import Act, Again
+from agent.rollout.rollout import Rollout, RolloutOptions, rollout
+from agent.steering.base import Act, Again
+from agent.steering.choose import STEERINGS, steering
+from agent.steering.copo import CopoSteering
+from agent.steering.t2po import T2POSteering
 from agent.types import Generation
 from configs.seeds import derive
-from credit._t2po import must_resample, turn_score, uncertainty
 from credit.base import Steer
-from credit.copo import CoPO
+from credit.parts.t2po_rules import must_resample, turn_score, uncertainty
 from credit.pipeline import Pipeline
 from credit.registry import stages
-from credit.t2po import T2PO
-from rl.assemble import step_table, token_rows
-from rl.loss import LossOptions
-from rl.pack import loss_rows
-from rl.spares import confidence, spare_rows, with_spares
+from credit.stages.copo import CoPO
+from credit.stages.t2po import T2PO
+from rl.learner.loss import LossOptions
+from rl.learner.pack import loss_rows
+from rl.rows.assemble import step_table, token_rows
+from rl.rows.unplayed import confidence, spare_rows, with_spares
 from tests.agent.rows import token_rows as rows_of
 from tests.agent.rows import worst_disagreement
 from tests.agent.streaming import StreamingPolicy
@@ -301,7 +301,7 @@ def test_nothing_to_share_leaves_everything_as_it_is():
 
 def test_every_steering_stage_has_its_class_and_a_method_has_one():
     names = {name for name, stage in stages().items() if issubclass(stage, Steer)}
-    assert names == {*STEERINGS, "branch"}  # which makes updates of its own, see rl.search
+    assert names == {*STEERINGS, "branch"}  # which makes updates of its own, see rl.search.searcher
     assert steering(()) is None
     with pytest.raises(ValueError, match="at most one steering stage"):
         Pipeline.from_config({"t2po": {}, "copo": {}, "returns": {}, "grpo": {}})

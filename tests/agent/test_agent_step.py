@@ -2,10 +2,10 @@
 
 import pytest
 
-from agent.parse import parser
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout_live import make_step
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.parse import parser
+from agent.prompts.turns import TurnFormat
+from agent.rollout.live import make_step
 from agent.types import Generation
 from envs.base import Observation
 from tests.toy import toy_tokenizer

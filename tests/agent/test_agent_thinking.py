@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from agent.policy import Sampling
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.rollout_live import make_step
-from agent.steer_copo import CopoSteering
-from agent.steer_t2po import T2POSteering
-from agent.steering import Act, Again, Try
-from agent.turns import TemplateError, TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TemplateError, TurnFormat
+from agent.rollout.live import make_step
+from agent.rollout.rollout import rollout
+from agent.steering.base import Act, Again, Try
+from agent.steering.copo import CopoSteering
+from agent.steering.t2po import T2POSteering
 from agent.types import Generation
-from credit.copo import CoPO
-from credit.t2po import T2PO
+from credit.stages.copo import CoPO
+from credit.stages.t2po import T2PO
 from envs.base import Observation
-from rl.assemble import token_rows
-from rl.privileged import HINDSIGHT, HINDSIGHT_END, hindsight_rows
+from rl.rows.assemble import token_rows
+from rl.rows.privileged import HINDSIGHT, HINDSIGHT_END, hindsight_rows
 from tests import chat_templates as published
 from tests.toy import (
     CHATML_TEMPLATE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.turns import TemplateError, TurnFormat
+from agent.prompts.turns import TemplateError, TurnFormat
 from tests.toy import CHATML_TEMPLATE, COMPACT_TEMPLATE, toy_tokenizer
 
 TEMPLATES = [COMPACT_TEMPLATE, CHATML_TEMPLATE]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from agent.policies.request_checks import PolicyError
 from agent.policy import Sampling
-from agent.rows import PolicyError
 from agent.types import Request
 from tests.agent.backends import BACKENDS, PARALLEL, STOP, VOCAB, WINDOW, contract_model
 

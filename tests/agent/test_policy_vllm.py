@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from agent.policies.request_checks import PolicyError
 from agent.policy import Sampling
-from agent.rows import PolicyError
 from agent.types import Request
 from tests.agent.backends import STOP, VOCAB, contract_model
 from tests.agent.test_policy_contract import NEAR, full_logps
@@ -22,8 +22,8 @@ from tests.conftest import ROOT
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.slow
 
-import agent.vllm_engine  # noqa: E402
-from agent.policy_vllm import VLLMPolicy  # noqa: E402
+import agent.policies.vllm_engine  # noqa: E402
+from agent.policies.vllm_policy import VLLMPolicy  # noqa: E402
 
 
 @pytest.fixture(scope="module")

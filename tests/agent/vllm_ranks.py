@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForCausalLM
 
+from agent.policies.vllm_policy import VLLMPolicy
 from agent.policy import Sampling
-from agent.policy_vllm import VLLMPolicy
 from agent.types import Request
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import run as cli
-from commands.build import stage_docs
+from commands.build.objects import stage_docs
 from configs.against import differences, other
 from configs.load import load
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.check_splits import check_disjoint, content
+from commands.check_env.splits import check_disjoint, content
 from envs.checks import NonConforming
 from tests.cli.test_runs import call  # noqa: F401  (fixture)
 from tests.toy import ToyEnv, ToyTask

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import run as cli
-from commands.experiments import metric_range
-from commands.sweep import FOLDER as SWEEPS
-from commands.sweep import pinned
-from commands.sweep_wandb import registered
+from commands.experiments.shared import metric_range
+from commands.experiments.sweep import FOLDER as SWEEPS
+from commands.experiments.sweep import pinned
+from commands.experiments.wandb_sweep import registered
 from configs.load import load, write_config
 from eval.experiments.spec import read_sweep
 from eval.result import EvalResult, TaskResult, save_eval

@@ -78,7 +78,7 @@ def test_import(command, tmp_path):
 
 def test_nouns_found_at_import_are_kept(command, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "commands.webshop.tag", lambda titles: Nouns("tagger", "2", dict.fromkeys(titles, ("lamp",)))
+        "commands.data.webshop.tag", lambda titles: Nouns("tagger", "2", dict.fromkeys(titles, ("lamp",)))
     )
     files = write_files(tmp_path, [ROW])
     code, out, _ = command(*files, "--out", tmp_path / "made" / "shop")

@@ -34,12 +34,17 @@ def files_importing(name):
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        ("deepspeed", {"rl/engine_deepspeed.py"}),
-        ("vllm", {"agent/vllm_engine.py"}),
+        ("deepspeed", {"rl/learner/deepspeed_engine.py"}),
+        ("vllm", {"agent/policies/vllm_engine.py"}),
         # Joining, the engine, the start of processes, and groups that carry weights to servers.
         (
             "torch.distributed",
-            {"rl/processes.py", "rl/engine_deepspeed.py", "commands/launch.py", "agent/transfer.py"},
+            {
+                "rl/learner/processes.py",
+                "rl/learner/deepspeed_engine.py",
+                "commands/launch.py",
+                "agent/wire/transfer.py",
+            },
         ),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.docs import DOCS, pages
+from commands.docs.pages import DOCS, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from commands.docs_credit import COST, _blocks, _prose, _sources, render
+from commands.docs.credit import COST, _blocks, _prose, _sources, render
 from configs.methods import CONFIGS, methods, read_method
 from credit.pipeline import Pipeline
 from credit.registry import stages

@@ -114,7 +114,7 @@ def test_a_signal_ends_everything(tmp_path, number):
 NODE = """
     import json, os, sys
     sys.path.insert(0, sys.argv[1])
-    from rl.engine_deepspeed import DeepSpeedEngine, join
+    from rl.learner.deepspeed_engine import DeepSpeedEngine, join
     join(60)
     from bench.ranks import Case, make_learner, make_update
     learner = make_learner(Case(1))

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import run as cli
 from configs.neutral import MEASURED, NOTHING, ROUNDING, effect
-from rl.metrics import TIMED
+from rl.tracking.metrics import TIMED
 from tests.cli.test_runs import SMALL
 from tests.toy import COMPACT_TEMPLATE, tiny_model, toy_tokenizer
 

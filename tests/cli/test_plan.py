@@ -6,9 +6,9 @@ import sys
 import pytest
 
 import run as cli
-from commands import plan
-from commands.plan import COUNTS, Lengths, would_fit
-from commands.plan_parts import CONTEXT, GIB, memory_of
+from commands import gpu_fit as plan
+from commands.gpu_fit import COUNTS, Lengths, would_fit
+from commands.gpu_memory import CONTEXT, GIB, memory_of
 from configs.load import experiments, load
 from configs.text import ConfigError
 

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from agent.parse import parser
 from agent.policy import Sampling
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.turns import TurnFormat
-from commands import build
-from commands.build_learner import _loss_options
-from commands.experiments import make_run
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.parse import parser
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
+from commands.build import objects as build
+from commands.build.learner import _loss_options
+from commands.experiments.shared import make_run
 from commands.replay import methods_of
 from configs.layers import COMMAND_LINE
 from configs.load import experiments, load, load_run, write_config
@@ -24,8 +24,8 @@ from credit.pipeline import Pipeline
 from credit.registry import stages
 from eval.evaluate import evaluate
 from eval.result import EvalResult
-from rl.assemble import step_table, token_rows
-from rl.store import TrajectoryStore, load_groups
+from rl.rows.assemble import step_table, token_rows
+from rl.tracking.trajectory_store import TrajectoryStore, load_groups
 from tests.toy import ScriptedPolicy, ToyEnv, toy_tasks, toy_tokenizer
 
 GPU = [

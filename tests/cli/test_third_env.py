@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from commands import check_env as command
+from commands.build.pools import description, open_pool
+from commands.check_env import command
 from commands.own_world import find_class
-from commands.pools import description, open_pool
 from commands.tasks import open_world
 from configs.load import load
 from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.base import EnvError
 from envs.checks import NonConforming, check_env
-from envs.pool_remote import RemotePool
-from envs.server.tasks import task_digest
+from envs.pools.remote import RemotePool
+from envs.wire.task_book import task_digest
 from tests.cli.test_runs import SMALL, call, toy_policy  # noqa: F401  (fixtures)
 
 ROOT = Path(__file__).resolve().parents[2]

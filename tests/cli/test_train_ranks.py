@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rl.metrics import TIMED
-from rl.track import read_metrics
+from rl.tracking.metrics import TIMED
+from rl.tracking.tracker import read_metrics
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 import run as cli
 from commands.warmstart import ASSETS, CURRICULA, LOG, PROVENANCE
-from rl.warmstart import WarmstartOptions
+from rl.warmstart.training import WarmstartOptions
 
 START = {"alfworld": (0.25, 0.50), "webshop": (0.10, 0.50)}
 """Success that leaves RL something to gain, and something to gain it with."""

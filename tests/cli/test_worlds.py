@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from commands import pools, tasks
-from commands.serve import environment
+from commands import tasks
+from commands.build import pools
+from commands.serve_environments import environment
 from commands.world import World
 from configs import schema_env
 from configs.load import load
@@ -15,10 +16,10 @@ from configs.schema import EnvConfig, WebshopConfig
 from envs.alfworld import FAMILIES, load_games, write_jsonl
 from envs.alfworld.generate import generate_games
 from envs.base import task_digest
-from envs.pool_remote import RemotePool
-from envs.server.description import describe
-from envs.server.tasks import ListedTasks, UploadedGames
+from envs.pools.remote import RemotePool
 from envs.subset import Roster, subset
+from envs.wire.description import describe
+from envs.wire.task_book import ListedTasks, UploadedGames
 from tests.toy import ToyEnv, toy_tasks
 
 STOREROOM = "docs/examples/storeroom.py:StoreroomWorld"

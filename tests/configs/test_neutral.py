@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from commands.experiments import job, make_run
+from commands.experiments.shared import job, make_run
 from configs.check import is_section
 from configs.neutral import MEASURED, NEUTRAL, NOTHING, ROUNDING, effect, without
 from configs.schema import Config
-from eval.arms import arms, differences
 from eval.runfolder import RunFolder
 from eval.runlist import config_differences as compared
+from eval.variants import arms, differences
 from rl.checkpoint import config_differences as refused
 from tests.eval.synthetic import RunWriter
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from commands.build import credit_pipeline, stage_docs
+from commands.build.objects import credit_pipeline, stage_docs
 from configs.layers import COMMAND_LINE
 from configs.load import load, load_run, read_config, write_config
 from configs.methods import methods, read_method

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit.base import StepTable
-from credit.dynamic_sampling import DynamicSampling
 from credit.pipeline import Pipeline
+from credit.stages.dynamic_sampling import DynamicSampling
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)
 

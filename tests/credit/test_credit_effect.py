@@ -22,7 +22,7 @@ from credit.base import (
 )
 from credit.pipeline import METRICS, Pipeline
 from credit.registry import stages
-from credit.returns import Returns
+from credit.stages.returns import Returns
 from credit.table import StepTable
 from tests.credit.teacher_tables import BASE, random_columns, run
 from tests.credit.test_credit_laws import SERVICES, columns_of, configurations, groups, with_tokens
@@ -130,7 +130,7 @@ def test_without_variance_or_size(returns, correlation, relative):
 
 def test_tiny_and_huge_advantages_correlate_as_others_do():
     """Squares of 1e-200 are 0, those of 1e200 infinite."""
-    from credit._effect import effect
+    from credit.parts.effect import effect
 
     table, a, b = five_rows([1.0, -2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.array([2.0, -1.0, 3.0])
     for scale in (1e-200, 1e200):

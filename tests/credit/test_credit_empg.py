@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit.base import Context, PerToken, Signals, StepTable
-from credit.empg import EMPG
 from credit.pipeline import Pipeline
+from credit.stages.empg import EMPG
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)
 

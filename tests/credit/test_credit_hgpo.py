@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit.base import Context, Signals, StepTable
-from credit.hgpo import HGPO, history_groups
 from credit.pipeline import Pipeline
+from credit.stages.hgpo import HGPO, history_groups
 from tests.credit.walks import grouped, groups_of_walks
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit._continuations import Segment
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer, StepTable
+from credit.parts.continuations import Segment
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from credit.parity import run_parity
+from credit.golden.parity import run_parity
 
 ROWS = {
     "group_id": ["g0", "g0", "g0"],

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from credit.base import Context, Estimated, PerToken, Reweighter, StepTable, param
-from credit.gigpo import GiGPO
-from credit.grpo import GRPO
 from credit.pipeline import COLUMNS, METRICS, Pipeline, load_method
 from credit.registry import stages
-from credit.returns import Returns
+from credit.stages.gigpo import GiGPO
+from credit.stages.grpo import GRPO
+from credit.stages.returns import Returns
 
 METHODS = sorted((Path(__file__).parents[2] / "configs" / "credit").glob("*.yaml"))
 
@@ -190,7 +190,7 @@ def test_everything_is_documented():
 
 def test_credit_imports_neither_torch_nor_its_neighbours():
     code = (
-        "import sys, credit.pipeline, credit.parity, credit.scorer.lexical\n"
+        "import sys, credit.pipeline, credit.golden.parity, credit.scorer.lexical\n"
         "heavy = {'torch', 'transformers', 'vllm', 'ray', 'rl', 'envs', 'agent'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit._potentials import Visits, potentials, step_visits
 from credit.base import Context, Signals
+from credit.parts.state_values import Visits, potentials, step_visits
 from credit.pipeline import Pipeline
-from credit.progpo_peer import ProGPOPeer, prefix_peers
+from credit.stages.progpo_peer import ProGPOPeer, prefix_peers
 from tests.credit.paths import groups, path, table_of
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from credit.base import Context, PerToken, Signals, StepTable
 from credit.pipeline import Pipeline
-from credit.progpo_coverage import ProGPOCoverage, first_visits
+from credit.stages.progpo_coverage import ProGPOCoverage, first_visits
 from tests.credit.paths import groups, path, table_of
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)

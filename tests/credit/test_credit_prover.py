@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit._continuations import PROPOSERS, Candidate, Segment, candidates
 from credit.base import Context, StepTable
+from credit.parts.continuations import PROPOSERS, Candidate, Segment, candidates
 from tests.credit.teacher_tables import random_columns, reordered, run
 
 FAST = settings(max_examples=12, deadline=None, derandomize=True)

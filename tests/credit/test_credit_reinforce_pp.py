@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from credit.base import StepTable
 from credit.pipeline import Pipeline
-from credit.reinforce_pp import whiten
+from credit.stages.reinforce_pp import whiten
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)
 

@@ -17,7 +17,7 @@ from transformers import (
 
 from bench.scorer import load_reranker, rollouts, shape, write_reranker
 from credit.scorer import around_model, bge, make_scorer
-from credit.scpo import SCPO
+from credit.stages.scpo import SCPO
 
 has_flag = importlib.util.find_spec("FlagEmbedding") is not None
 needs_flag = pytest.mark.skipif(not has_flag, reason="FlagEmbedding is not installed: `make setup-scorer`")

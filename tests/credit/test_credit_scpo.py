@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from credit.base import StepTable
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
-from credit.scpo import ORDERS, SCPO, allocate, visiting_order
+from credit.stages.scpo import ORDERS, SCPO, allocate, visiting_order
 
 
 class Exact:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from credit._matching import Known, Layout, Matching
+from credit.parts.matching import Known, Layout, Matching
 from credit.pipeline import Pipeline
-from credit.scpo import SCPO, allocate
+from credit.stages.scpo import SCPO, allocate
 
 ROOT = Path(__file__).parents[2]
 # reference step by failed step; "long" is the success of three steps, "short" that of two

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit._t2po import must_resample, resample, stop_thinking, turn_score, uncertainty
+from credit.parts.t2po_rules import must_resample, resample, stop_thinking, turn_score, uncertainty
 
 FAST = settings(max_examples=50, deadline=None, derandomize=True)
 

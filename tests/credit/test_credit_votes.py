@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit._effect import effect
 from credit.base import PerToken, StepTable
+from credit.parts.effect import effect
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from tests.credit.test_credit_laws import columns_of, every_method, groups, run, with_tokens
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from agent.policy import Sampling
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
 from agent.types import Group
 from configs.load import load, write_config
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
 from eval.result import EvalResult, TaskResult, save_eval
-from rl.assemble import step_table
-from rl.metrics import rollout_metrics
-from rl.store import TrajectoryStore
-from rl.track import Tracker
+from rl.rows.assemble import step_table
+from rl.tracking.metrics import rollout_metrics
+from rl.tracking.tracker import Tracker
+from rl.tracking.trajectory_store import TrajectoryStore
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, toy_tasks, toy_tokenizer
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eval.attempts import pass_at, pass_hat, pass_rates, reported
 from eval.compare import MCNEMAR, STUDENT, compare, compare_all
+from eval.pass_rates import pass_at, pass_hat, pass_rates, reported
 from eval.result import EvalError, EvalResult, TaskResult
 from eval.statistics import _wilson, share_interval, wilson
 from eval.summary import passes_text, played_text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eval.best import best_of, choice, flattery
-from eval.report import report_html
+from eval.report.run_report import report_html
 from eval.result import EvalError
 from eval.runfolder import RunFolder
 from eval.summary import best_text, result_line, summarise

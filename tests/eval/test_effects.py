@@ -7,13 +7,13 @@ import pytest
 from commands.replay import _summary
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
-from eval.effects import effects
 from eval.experiments.ablation import Ablated, AblationFile
 from eval.experiments.folder import Run
-from eval.replay import replay
-from eval.replay_input import Method, read_run, run_files
-from eval.replay_page import write_page
-from eval.report import report_html
+from eval.replay.page import write_page
+from eval.replay.recorded import Method, read_run, run_files
+from eval.replay.replay import replay
+from eval.report.effects import effects
+from eval.report.run_report import report_html
 from eval.result import save_eval
 from eval.runfolder import RunFolder, read_metrics
 from tests.eval.test_ablation import evaluated

@@ -12,11 +12,11 @@ from scipy.stats import spearmanr
 from credit.base import Estimated, PerToken, Reweighter
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
-from eval.replay import replay
-from eval.replay_file import TrajectoryFile
-from eval.replay_input import Method, read_run, run_files
-from eval.replay_page import write_page
-from eval.replay_rank import Agreement, sign_distance, spread
+from eval.replay.disagreement import Agreement, sign_distance, spread
+from eval.replay.page import write_page
+from eval.replay.recorded import Method, read_run, run_files
+from eval.replay.replay import replay
+from eval.replay.trajectory_file import TrajectoryFile
 from eval.result import EvalError
 from tests.eval.made import made, written
 from tests.eval.test_report import BROWSER, Page, browse

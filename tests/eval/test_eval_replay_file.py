@@ -10,8 +10,8 @@ import pytest
 
 from credit.pipeline import Pipeline
 from credit.table import StepTable
-from eval.replay_file import SCHEMA, TrajectoryFile
-from eval.replay_input import Facts
+from eval.replay.recorded import Facts
+from eval.replay.trajectory_file import SCHEMA, TrajectoryFile
 from eval.result import EvalError
 from tests.eval.made import made, written
 

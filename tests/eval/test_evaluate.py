@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import TorchPolicy
-from agent.turns import TurnFormat
+from agent.prompts.turns import TurnFormat
 from eval.evaluate import evaluate
 from eval.result import EvalError
 from tests.eval.synthetic import prompts

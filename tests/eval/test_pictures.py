@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 
-from eval import figures, figures_arms
-from eval.arms import Arm
-from eval.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.experiments.folder import Run
 from eval.experiments.picture import Dots, Whisker, effects, forest
 from eval.experiments.sweep import Found
+from eval.report import figures
+from eval.report import variant_figures as figures_arms
+from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits
+from eval.report.svg import sparkline
 from eval.statistics import AMOUNT, SHARE
-from eval.svg import sparkline
+from eval.variants import Variant
 
 
 def panel_of(figure):
@@ -151,7 +152,7 @@ def band(axes):
 
 @pytest.mark.parametrize("draw", ["learning", "small"])
 def test_bands_of_shares_stay_within_0_and_1(drawn, draw):
-    arm = Arm("a", [Logged([0.0, 0.9]), Logged([0.3, 1.0])])
+    arm = Variant("a", [Logged([0.0, 0.9]), Logged([0.3, 1.0])])
     if draw == "learning":
         figures_arms.learning_figure([arm], "rollout/success")
     else:
@@ -164,7 +165,7 @@ def test_bands_of_shares_stay_within_0_and_1(drawn, draw):
 
 def test_bands_of_what_cannot_be_negative_end_at_0(drawn):
     """Student's interval of 1 and 9 goes from −46 to 56."""
-    arm = Arm("a", [Logged([1.0, 2.0]), Logged([9.0, 8.0])])
+    arm = Variant("a", [Logged([1.0, 2.0]), Logged([9.0, 8.0])])
     figures_arms.small_figure([arm], "train/grad_norm", "t", "n", AMOUNT)
     heights = band(drawn[0])[:, 1]
     assert heights.min() == 0.0 and heights.max() > 50
@@ -172,7 +173,7 @@ def test_bands_of_what_cannot_be_negative_end_at_0(drawn):
 
 
 def test_one_seed_has_no_band(drawn):
-    figures_arms.learning_figure([Arm("a", [Logged([0.1, 0.9])])], "rollout/success")
+    figures_arms.learning_figure([Variant("a", [Logged([0.1, 0.9])])], "rollout/success")
     assert not any(len(path.vertices) for c in drawn[0].collections for path in c.get_paths())
 
 
@@ -191,7 +192,7 @@ def test_no_tick_says_more_than_all_or_less_than_none(drawn, value):
     """Of values that are all 1 the axis ends at 1.02, where matplotlib puts a tick."""
     panel = figures.Panel("t", {"m": "m"}, within=SHARE)
     figures.panel_figure(panel, {"m": ([1, 2, 3], [value] * 3)}, "n")
-    figures_arms.small_figure([Arm("a", [Logged([value, value])])], "rollout/valid", "t", "n", SHARE)
+    figures_arms.small_figure([Variant("a", [Logged([value, value])])], "rollout/valid", "t", "n", SHARE)
     for axes in drawn:
         ticks = axes.yaxis.get_majorticklocs()
         said = [axes.yaxis.get_major_formatter()(tick, 0) for tick in ticks]

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eval.report import write_report
+from eval.report.run_report import write_report
 from eval.result import EvalError
 from tests.eval.synthetic import RunWriter, result, toy_groups
 

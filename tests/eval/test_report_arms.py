@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy.stats import t
 
-from eval.arms import arms, contrasts, differences
-from eval.effects import effects
-from eval.environment import describe, record, recorded
-from eval.report_arms import comparison_html, write_comparison
+from eval.report.effects import effects
+from eval.report.environment import describe, record, recorded
+from eval.report.variants_report import comparison_html, write_comparison
 from eval.result import EvalError
 from eval.runfolder import RunFolder
 from eval.statistics import Interval, welch
+from eval.variants import arms, contrasts, differences
 from tests.eval.synthetic import RunWriter, result, toy_groups
 from tests.eval.test_report import Page
 

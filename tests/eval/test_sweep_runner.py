@@ -13,8 +13,8 @@ from configs.text import ConfigError
 from eval.experiments.folder import Run
 from eval.experiments.launch import Job, Local, visible_gpus
 from eval.experiments.launch_cluster import Ray, Slurm
+from eval.experiments.point_search import Race
 from eval.experiments.runner import FAILURES, Listed, Runner
-from eval.experiments.search import Race
 from eval.experiments.spec import EarlyTerminate
 
 TRAINS = """

@@ -12,7 +12,7 @@ from wandb.sdk.launch.sweeps import utils as wandb_sweeps
 from configs.load import load
 from configs.text import ConfigError, read_yaml
 from eval.experiments import points
-from eval.experiments.search import Bayes, Race
+from eval.experiments.point_search import Bayes, Race
 from eval.experiments.spec import EarlyTerminate, Parameter, read_sweep
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from eval.view.methods import Scorer, disputes
 from eval.view.query import PAGE, SORTS, Query
 from eval.view.steps import trajectory_view
 from eval.view.tokens import prompt_ids
-from rl.assemble import step_table
+from rl.rows.assemble import step_table
 from tests.eval.synthetic import RunWriter, result, toy_groups
 from tests.eval.viewing import rows
 

@@ -14,29 +14,29 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import TorchPolicy
-from agent.prompts import AppendTexts, PromptBuilder, PromptTemplate
-from agent.rollout import rollout
-from agent.turns import TurnFormat
+from agent.prompts.builder import AppendTexts, PromptBuilder, PromptTemplate
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
 from agent.types import Group, Step, Trajectory
 from credit.pipeline import Pipeline
 from envs.base import Env, Observation
-from rl.assemble import TokenRow, token_rows
 from rl.checkpoint import Checkpoints, TrainState
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.forward import ResponseModel
-from rl.learner import BatchOptions, Learner
+from rl.learner.engine import OptimOptions
+from rl.learner.forward import ResponseModel
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.pack import bins, collate, loss_rows
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
 from rl.loop import train
-from rl.loss import LossOptions
-from rl.pack import bins, collate, loss_rows
-from rl.plan import MaskedRows, Outputs, Plan, Play
-from rl.probes import ProbeOptions
-from rl.progress import Progress
-from rl.schedule import LearningRate
-from rl.store import TrajectoryStore
-from rl.track import Mirror, Tracker
+from rl.probes.probes import ProbeOptions
+from rl.rows.assemble import TokenRow, token_rows
+from rl.settings import MaskedRows, Outputs, RolloutSettings, RunSchedule
+from rl.tracking.progress import Progress
+from rl.tracking.tracker import Mirror, Tracker
+from rl.tracking.trajectory_store import TrajectoryStore
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, tiny_model, toy_tasks, toy_tokenizer
 
 VOCAB = 40
@@ -249,7 +249,7 @@ def toy_run(
         toy.policy(),
         learner,
         Pipeline.from_config({name: {} for name in credit}),
-        play=Play(
+        play=RolloutSettings(
             environment,
             toy_tasks(tasks, seed=1, rooms=2),
             toy.prompts,
@@ -257,7 +257,7 @@ def toy_run(
             group_size=group_size,
             masked_rows=masked_rows,
         ),
-        plan=Plan(
+        plan=RunSchedule(
             updates,
             seed=3,
             eval_every=eval_every,

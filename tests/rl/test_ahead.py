@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from rl.ahead import Ahead
 from rl.collect import collect
-from rl.plan import Play
-from rl.privileged import Privileged
-from rl.store import load_groups
-from rl.track import read_metrics
+from rl.prefetch import Prefetch
+from rl.rows.privileged import Privileged
+from rl.settings import RolloutSettings
+from rl.tracking.tracker import read_metrics
+from rl.tracking.trajectory_store import load_groups
 from tests.rl.helpers import pretrained_toy, toy_run
 from tests.toy import ToyEnv, toy_tasks
 
@@ -39,7 +39,7 @@ def test_what_is_rolled_out_ahead_is_what_the_older_policy_plays(tmp_path):
     """Update 2's trajectories against those of the untrained policy, played by themselves."""
     toy_run(tmp_path / "ahead", updates=2, staleness=1, **GROUPS)
     toy = pretrained_toy()
-    play = Play(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, **GROUPS)
+    play = RolloutSettings(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, **GROUPS)
     alone = collect(toy.policy(), play, position=GROUPS["groups"], seed=3).groups
     assert responses(stored(tmp_path / "ahead", 2)) == responses(alone)
     toy_run(tmp_path / "in_step", updates=2, **GROUPS)
@@ -70,7 +70,9 @@ def test_tasks_go_on_where_the_rollout_before_ended_though_filters_draw_more(tmp
 
 def test_a_teacher_is_compared_with_the_weights_it_has_itself(tmp_path, monkeypatch):
     """A run one update ahead whose teacher reads nothing more: no gap in any update, though weights move."""
-    monkeypatch.setattr("rl.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0))
+    monkeypatch.setattr(
+        "rl.probes.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0)
+    )
     toy_run(tmp_path, updates=3, staleness=1, lr=5e-3, credit=("returns", "grpo", "stepopsd"), **GROUPS)
     records = read_metrics(tmp_path / "metrics.jsonl")
     assert [record["train/stale_steps"] for record in records] == [0, 1, 1]
@@ -87,9 +89,9 @@ def test_trouble_ahead_is_raised_where_the_result_is_asked_for():
         release.wait(10)
         raise OSError("the environments are gone")
 
-    ahead = Ahead(work)
+    ahead = Prefetch(work)
     release.set()
     ahead.wait()
     with pytest.raises(OSError, match="the environments are gone"):
         ahead.take()
-    assert Ahead(lambda: 3).take() == 3
+    assert Prefetch(lambda: 3).take() == 3

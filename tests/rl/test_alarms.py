@@ -7,12 +7,12 @@ import pytest
 
 from credit.pipeline import ACTIVITY
 from credit.pipeline import METRICS as CREDIT_METRICS
-from eval.alarms import Raised, read_alarms
-from rl.alarms import ALARMS, FILE, UPDATES, AlarmLog, events
-from rl.engine import OptimOptions
-from rl.loss import LossOptions
-from rl.probes import ProbeOptions
-from rl.track import Tracker, read_metrics
+from eval.report.alarms import Raised, read_alarms
+from rl.learner.engine import OptimOptions
+from rl.learner.loss import LossOptions
+from rl.probes.probes import ProbeOptions
+from rl.tracking.alarms import ALARMS, FILE, UPDATES, AlarmLog, events
+from rl.tracking.tracker import Tracker, read_metrics
 from tests.rl.helpers import pretrained_toy, toy_run
 from tests.toy import ToyEnv, tiny_model
 

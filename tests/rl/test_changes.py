@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from rl import changes
-from rl.assemble import step_table, token_rows
-from rl.changes import Handed
-from rl.engine import OptimOptions
-from rl.learner import BatchOptions
-from rl.lora import LoraOptions, add_adapters
-from rl.loss import LossOptions, kl_estimate, kl_is_held
-from rl.moved import SHARE, kl_moved, watched_rows
+from rl.learner import changed_weights as changes
+from rl.learner.changed_weights import Handed
+from rl.learner.engine import OptimOptions
+from rl.learner.learner import BatchOptions
+from rl.learner.lora import LoraOptions, add_adapters
+from rl.learner.loss import LossOptions, kl_estimate, kl_is_held
+from rl.learner.policy_moved import SHARE, kl_moved, watched_rows
+from rl.rows.assemble import step_table, token_rows
 from rl.sync import sync
 from tests.rl.helpers import VOCAB, make_learner, random_groups, score_with
 from tests.toy import ScriptedPolicy, tiny_model, toy_tokenizer
@@ -88,8 +88,8 @@ def test_what_sync_reports_is_what_the_policy_sees(batch, stage, adapters):
         learner = make_learner(model, batches=BATCHES, lr=1e-4)
     else:
         pytest.importorskip("deepspeed")
-        from rl.engine_deepspeed import DeepSpeedEngine
-        from rl.lora import trained_names
+        from rl.learner.deepspeed_engine import DeepSpeedEngine
+        from rl.learner.lora import trained_names
 
         names = trained_names(model)
         learner.engine = DeepSpeedEngine(model, OptimOptions(), zero_stage=stage)
@@ -186,7 +186,7 @@ def test_measuring_changes_neither_weights_nor_the_random_state(batch, monkeypat
     results = []
     for watch in (True, False):
         if not watch:
-            monkeypatch.setattr("rl.learner.watched_rows", lambda rows, most: [])
+            monkeypatch.setattr("rl.learner.learner.watched_rows", lambda rows, most: [])
         torch.manual_seed(3)
         learner = make_learner(tiny_model(VOCAB, std=0.3), batches=BatchOptions(2, 3, token_budget=400))
         metrics = learner.update(*batch, update=1)

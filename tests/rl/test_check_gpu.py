@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.policy_torch import TorchPolicy
+from agent.policies.torch_policy import TorchPolicy
 from bench import check_gpu
 from bench.check_gpu import SIZES, main, operations, peak_flops
 from rl.sync import SyncError

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl.assemble import step_table
 from rl.checkpoint import Checkpoints, TrainState
-from rl.engine import NonFiniteError, OptimOptions, StateError
-from rl.engine_torch import TorchEngine
-from rl.learner import BatchOptions, Learner
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from rl.learner.engine import NonFiniteError, OptimOptions, StateError
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
+from rl.rows.assemble import step_table
 from tests.rl.helpers import VOCAB, random_groups, score_with
 from tests.toy import tiny_model, toy_tokenizer
 
@@ -36,7 +36,7 @@ def batch():
 def make_engine(name, model):
     if name == "torch":
         return TorchEngine(model, OPTIONS)
-    from rl.engine_deepspeed import DeepSpeedEngine
+    from rl.learner.deepspeed_engine import DeepSpeedEngine
 
     return DeepSpeedEngine(model, OPTIONS, zero_stage=int(name[-1]))
 

@@ -9,7 +9,7 @@ import pytest
 import run as cli
 from configs.methods import methods
 from configs.protocol import protocols
-from rl.metrics import describe
+from rl.tracking.metrics import describe
 
 SMALL = [
     "rollout.groups=2",

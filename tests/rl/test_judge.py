@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from commands import build
+from commands.build import objects as build
 from configs.load import load
 from configs.text import ConfigError
-from credit._continuations import Candidate, candidates
+from credit.parts.continuations import Candidate, candidates
 from credit.table import StepTable
-from rl.judge import ChatJudge, JudgeError
+from rl.probes.prover_judge import ChatJudge, JudgeError
 
 
 class Server:

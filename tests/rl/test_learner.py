@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from rl.assemble import TokenAdvantage, step_table, token_rows
-from rl.engine import NonFiniteError
-from rl.forward import ResponseModel
-from rl.learner import BatchOptions
-from rl.loss import LossOptions
-from rl.pack import bins, loss_rows, split_by_row, split_by_trajectory
+from rl.learner.engine import NonFiniteError
+from rl.learner.forward import ResponseModel
+from rl.learner.learner import BatchOptions
+from rl.learner.loss import LossOptions
+from rl.learner.pack import bins, loss_rows, split_by_row, split_by_trajectory
+from rl.rows.assemble import TokenAdvantage, step_table, token_rows
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
 from tests.toy import tiny_model
 
@@ -237,7 +237,7 @@ def test_mismatch_is_zero_for_exact_logps_and_grows_otherwise(model, rows, advan
 
 def test_chunked_logits_equal_whole_ones(rows, advantage, monkeypatch):
     whole = gradient(rows, advantage)
-    monkeypatch.setattr("rl.forward.MAX_LOGITS", 7 * VOCAB)
+    monkeypatch.setattr("rl.learner.forward.MAX_LOGITS", 7 * VOCAB)
     torch.testing.assert_close(gradient(rows, advantage), whole, **CLOSE)
 
 

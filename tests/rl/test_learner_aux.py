@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from credit.pipeline import Pipeline
-from rl.assemble import TokenWeight, aux_of, step_table, token_rows
-from rl.learner import BatchOptions
-from rl.loss import LossOptions
-from rl.metrics import METRICS
+from rl.learner.learner import BatchOptions
+from rl.learner.loss import LossOptions
+from rl.rows.assemble import TokenWeight, aux_of, step_table, token_rows
+from rl.tracking.metrics import METRICS
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
 from tests.toy import tiny_model
 

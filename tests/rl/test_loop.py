@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rl.checkpoint import CheckpointError, Checkpoints, TrainState, config_differences
-from rl.engine_torch import STATE_FILE
-from rl.metrics import METRICS, TIMED, describe
-from rl.store import load_groups, load_table
-from rl.track import read_metrics
+from rl.learner.torch_engine import STATE_FILE
+from rl.tracking.metrics import METRICS, TIMED, describe
+from rl.tracking.tracker import read_metrics
+from rl.tracking.trajectory_store import load_groups, load_table
 from tests.rl.helpers import make_learner, pretrained_toy, toy_run
 from tests.toy import tiny_model
 
@@ -189,7 +189,7 @@ def test_stored_trajectories_come_back_as_they_were(tmp_path):
     steps = [step for group in groups for tr in group for step in tr.steps]
     assert [step.response_ids for step in steps] == [row["response_ids"] for row in rows]
     assert all(step.policy_version == 1 and isinstance(step.observation.admissible, tuple) for step in steps)
-    from rl.assemble import step_table, token_rows
+    from rl.rows.assemble import step_table, token_rows
 
     assert step_table(groups).length.tolist() == [len(step.response_ids) for step in steps]
     assert sum(len(row.logp_sampled) for row in token_rows(groups)) <= len(steps) * 16

@@ -9,12 +9,12 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from rl.checkpoint import CheckpointError, Checkpoints, TrainState
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.learner import BatchOptions, Learner
-from rl.lora import LoraOptions, adapter_weights, add_adapters, merged_weights, save_adapters
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from rl.learner.engine import OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.lora import LoraOptions, adapter_weights, add_adapters, merged_weights, save_adapters
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
 from tests.rl.helpers import VOCAB, random_groups, score_with
 from tests.toy import tiny_model, toy_tokenizer
 

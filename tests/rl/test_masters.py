@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl.assemble import step_table
 from rl.checkpoint import CheckpointError, Checkpoints, TrainState
-from rl.engine import NonFiniteError, OptimOptions
-from rl.engine_torch import MASTERS_FILE, TorchEngine
-from rl.learner import BatchOptions
-from rl.loss import LossOptions
-from rl.masters import Masters
+from rl.learner.engine import NonFiniteError, OptimOptions
+from rl.learner.learner import BatchOptions
+from rl.learner.loss import LossOptions
+from rl.learner.masters import Masters
+from rl.learner.torch_engine import MASTERS_FILE, TorchEngine
+from rl.rows.assemble import step_table
 from tests.rl.helpers import VOCAB, make_learner, random_groups, score_with
 from tests.toy import tiny_model, toy_tokenizer
 
@@ -66,7 +66,7 @@ def test_small_steps_move_the_masters_as_they_move_float32_weights(batch):
 
 def test_without_masters_the_same_steps_are_lost(batch, monkeypatch):
     """The fault that the test above would catch, and what `train/weights_changed` would say of it."""
-    monkeypatch.setattr("rl.engine_torch.Masters", NoMasters)
+    monkeypatch.setattr("rl.learner.torch_engine.Masters", NoMasters)
     start = {name: p.detach().clone() for name, p in rounded_model().named_parameters()}
     learner = trained(rounded_model(), batch)
     assert moved(start, dict(learner.named_weights())) < 0.1
@@ -105,7 +105,7 @@ def test_gradients_of_micro_batches_are_summed_in_float32(batch):
 
 
 def test_float32_weights_and_adapters_have_no_masters():
-    from rl.lora import LoraOptions, add_adapters
+    from rl.learner.lora import LoraOptions, add_adapters
 
     assert not Masters(tiny_model(VOCAB)).state()
     adapted = rounded_model()
@@ -169,7 +169,7 @@ def test_loaded_weights_reach_the_masters(batch):
 
 def sharded(stage, batch):
     """A DeepSpeed learner after the same updates."""
-    from rl.engine_deepspeed import DeepSpeedEngine
+    from rl.learner.deepspeed_engine import DeepSpeedEngine
 
     learner = make_learner(rounded_model(), loss=LOSS, batches=BATCHES, lr=LR)
     learner.engine = DeepSpeedEngine(rounded_model(), OptimOptions(), zero_stage=stage)

@@ -1,4 +1,4 @@
-"""The arithmetic of `rl.memory` against published sizes, real optimisers, and counts of every operation."""
+"""`rl.learner.memory` against published sizes, real optimisers, and counts of every operation."""
 
 import pytest
 import torch
@@ -6,13 +6,13 @@ from torch._subclasses import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from bench.ranks import on_ranks
-from commands.plan_parts import known_config
-from rl import memory
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.forward import ResponseModel
-from rl.lora import LoraOptions, add_adapters
-from rl.memory import Training, activation_bytes, shape_of, training_state
+from commands.gpu_memory import known_config
+from rl.learner import memory
+from rl.learner.engine import OptimOptions
+from rl.learner.forward import ResponseModel
+from rl.learner.lora import LoraOptions, add_adapters
+from rl.learner.memory import Training, activation_bytes, shape_of, training_state
+from rl.learner.torch_engine import TorchEngine
 from tests.rl.peak import Peak
 from tests.toy import tiny_model
 
@@ -97,7 +97,7 @@ def test_the_torch_engines_state(dtype, r):
 
 def deepspeed_bytes(stage, dtype, r, offload=False):
     """(before a second step, highest in it, after it) of what DeepSpeed holds beyond the model given."""
-    from rl.engine_deepspeed import DeepSpeedEngine
+    from rl.learner.deepspeed_engine import DeepSpeedEngine
 
     model = tiny_model(**TINY).to(dtype)
     if r:

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from agent.types import Trajectory
-from rl.assemble import TokenAdvantage, TokenRow, TokenWeight, step_table
-from rl.forward import ResponseModel, measure_rows
-from rl.learner import BatchOptions
-from rl.loss import LossOptions, policy_loss, truncated_weight
-from rl.metrics import describe, staleness
-from rl.mismatch import capped_share, mismatch_metrics, without_mismatched
-from rl.pack import bins, loss_rows
+from rl.learner.forward import ResponseModel, measure_rows
+from rl.learner.learner import BatchOptions
+from rl.learner.loss import LossOptions, policy_loss, truncated_weight
+from rl.learner.mismatch import capped_share, mismatch_metrics, without_mismatched
+from rl.learner.pack import bins, loss_rows
+from rl.rows.assemble import TokenAdvantage, TokenRow, TokenWeight, step_table
+from rl.tracking.metrics import describe, staleness
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
 from tests.toy import tiny_model
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from bench.ranks import on_ranks
-from rl.assemble import step_table
-from rl.engine import OptimOptions
-from rl.engine_torch import TorchEngine
-from rl.learner import BatchOptions, Learner
-from rl.loss import LossOptions
-from rl.schedule import LearningRate
+from rl.learner.engine import OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.learner.torch_engine import TorchEngine
+from rl.rows.assemble import step_table
 from tests.rl.helpers import VOCAB, random_groups, score_with
 from tests.toy import tiny_model
 
@@ -48,7 +48,7 @@ def play(engine, rows, advantage):
 
 
 def play_sharded(rows, advantage):
-    from rl.engine_deepspeed import DeepSpeedEngine
+    from rl.learner.deepspeed_engine import DeepSpeedEngine
 
     engine = DeepSpeedEngine(tiny_model(VOCAB, std=0.3), OptimOptions(), zero_stage=3)
     return play(engine, rows, advantage)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from rl.metrics import METRICS, render_table, rollout_metrics
-from rl.progress import Progress
-from rl.schedule import LearningRate
+from rl.learner.schedule import LearningRate
 from rl.sync import Contract, SyncError, probe_gap, sync
-from rl.tasks import draw
+from rl.task_order import draw
+from rl.tracking.metrics import METRICS, render_table, rollout_metrics
+from rl.tracking.progress import Progress
 from tests.rl.helpers import make_learner, pretrained_toy, random_groups
 from tests.toy import tiny_model
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from rl import progress as module
-from rl.progress import Progress
+from rl.tracking import progress as module
+from rl.tracking.progress import Progress
 
 METRICS = {
     "rollout/success": 0.25,

@@ -76,8 +76,8 @@ def test_any_number_of_ranks_is_one(ranks, expected):
 
 def exchange():
     """Two channels, used in turn."""
-    from rl.engine import OptimOptions
-    from rl.engine_deepspeed import DeepSpeedEngine, join
+    from rl.learner.deepspeed_engine import DeepSpeedEngine, join
+    from rl.learner.engine import OptimOptions
 
     join(60)
     assert torch.distributed.is_initialized()
@@ -90,8 +90,8 @@ def exchange():
 
 def late():
     """Rank 1 is late for what rank 0 shares."""
-    from rl.engine_deepspeed import join
-    from rl.processes import Channel
+    from rl.learner.deepspeed_engine import join
+    from rl.learner.processes import Channel
 
     join(60)
     channel = Channel(2.0)
@@ -156,7 +156,7 @@ def test_nobody_waits_longer_than_the_time_out():
 
 @pytest.mark.slow
 def test_missing_processes_are_said(monkeypatch):
-    code = "from rl.engine_deepspeed import join\njoin(2)"
+    code = "from rl.learner.deepspeed_engine import join\njoin(2)"
     environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from agent.prompts import PromptBuilder
-from agent.rollout import RolloutError, RolloutOptions
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import RolloutError, RolloutOptions
 from credit.base import Filter, param
-from credit.dynamic_sampling import DynamicSampling
-from rl.assemble import step_table
+from credit.stages.dynamic_sampling import DynamicSampling
 from rl.checkpoint import Checkpoints, TrainState
 from rl.collect import collect
-from rl.metrics import describe
-from rl.plan import Play
-from rl.tasks import draw
-from rl.track import read_metrics
+from rl.rows.assemble import step_table
+from rl.settings import RolloutSettings
+from rl.task_order import draw
+from rl.tracking.metrics import describe
+from rl.tracking.tracker import read_metrics
 from tests.agent.streaming import BrokenPool
 from tests.rl.helpers import TEMPLATE, make_learner, toy_run
 from tests.rl.test_loop import played, records
@@ -63,7 +63,7 @@ def rolled(
     **options,
 ):
     policy = ScriptedPolicy(TOKENIZER, scripted_expert(error=error))
-    play = Play(
+    play = RolloutSettings(
         environments,
         TASKS,
         PROMPTS,

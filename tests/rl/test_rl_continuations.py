@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 
 from agent.policy import Sampling
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.turns import TurnFormat
-from credit._continuations import Candidate, Segment
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
+from credit.parts.continuations import Candidate, Segment
 from credit.pipeline import Pipeline
 from envs.alfworld import AlfworldEnv
 from envs.alfworld.generate import generate_games
 from envs.base import EnvError
-from rl.assemble import step_table
-from rl.continuations import Continuations
-from rl.metrics import describe
-from rl.plan import Play
+from rl.probes.continuations import Continuations
+from rl.rows.assemble import step_table
+from rl.settings import RolloutSettings
+from rl.tracking.metrics import describe
 from tests.agent.streaming import ShuffledPool
 from tests.toy import (
     ScriptedPolicy,
@@ -55,7 +55,7 @@ def five_steps():
 
 def make_play(form="append", template="alfworld_bare", *, make_env=five_steps, window=4000, tasks=(NEAR,)):
     prompts = PromptBuilder(TurnFormat(TOKENIZER), form, load_template(template), 2, window, 40)
-    return Play(make_env, tasks, prompts, groups=len(tasks), group_size=1, max_parallel=5)
+    return RolloutSettings(make_env, tasks, prompts, groups=len(tasks), group_size=1, max_parallel=5)
 
 
 def record(actions, play):

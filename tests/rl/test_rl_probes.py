@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_torch import TorchPolicy
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import rollout
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import rollout
 from credit.base import Estimated, Reweighter
 from credit.pipeline import Pipeline
 from credit.registry import build
-from rl.assemble import step_table, token_rows
-from rl.forward import ResponseModel, measure_rows
-from rl.metrics import TIMED, describe
-from rl.plan import Play
-from rl.privileged import PEER_END, PEER_OPENING, PEER_STEP, Privileged, hindsight_rows, peer_rows
-from rl.probes import COLUMNS, ProbeOptions, Probes, token_columns
+from rl.learner.forward import ResponseModel, measure_rows
+from rl.probes.probes import COLUMNS, ProbeOptions, Probes, token_columns
+from rl.rows.assemble import step_table, token_rows
+from rl.rows.privileged import PEER_END, PEER_OPENING, PEER_STEP, Privileged, hindsight_rows, peer_rows
+from rl.settings import RolloutSettings
+from rl.tracking.metrics import TIMED, describe
 from tests.rl.helpers import make_learner
 from tests.toy import (
     CHATML_TEMPLATE,
@@ -200,7 +200,9 @@ def test_logp_hindsight_is_the_response_after_its_own_end(world):
 
 def test_a_teacher_with_no_more_to_read_has_gap_0_though_the_weights_have_moved(world, monkeypatch):
     """The context is empty, the sampler's weights are older than the learner's: that is no gap."""
-    monkeypatch.setattr("rl.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0))
+    monkeypatch.setattr(
+        "rl.probes.probes.hindsight_rows", lambda rows, *_, **__: Privileged(list(rows), 0, 0)
+    )
     rows = token_rows(world.groups, mask_truncated=False)
     said = [logp for logp, _ in measure_rows(world.module, rows, temperature=0.8, token_budget=4096)]
     older = [logp + np.float32(0.015) for logp in said]  # what the weights of before said
@@ -327,7 +329,7 @@ class Reader(Reweighter):
 
 def probes(world, *stages, services=None, **options):
     learner = make_learner(world.model)
-    play = Play(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
+    play = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
     return Probes(
         ScriptedPolicy(world.tokenizer, scripted_expert(0.0)),
         learner,

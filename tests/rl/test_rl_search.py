@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from agent.prompts import PromptBuilder, load_template
-from agent.rollout import RolloutError, RolloutOptions
-from agent.turns import TurnFormat
+from agent.prompts.builder import PromptBuilder, load_template
+from agent.prompts.turns import TurnFormat
+from agent.rollout.rollout import RolloutError, RolloutOptions
 from credit.pipeline import Pipeline
-from rl.changes import Handed
 from rl.checkpoint import TrainState
-from rl.metrics import describe
-from rl.mismatch import Prepared
-from rl.plan import Plan, Play
-from rl.progress import Progress
-from rl.search import Searcher
-from rl.timing import Clock
+from rl.learner.changed_weights import Handed
+from rl.learner.mismatch import Prepared
+from rl.search.searcher import Searcher
+from rl.settings import RolloutSettings, RunSchedule
+from rl.tracking.metrics import describe
+from rl.tracking.progress import Progress
+from rl.tracking.timing import Clock
 from tests.agent.streaming import BrokenPool, ShuffledPool
 from tests.toy import ScriptedPolicy, ToyEnv, ToyTask, respond, toy_tokenizer
 
@@ -54,7 +54,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
         policy,
         learner,
         Pipeline.from_config({**STAGES, "state_mean": {}}),
-        play=Play(
+        play=RolloutSettings(
             environments,
             [NEAR],
             PromptBuilder(TURNS, "append", load_template("alfworld_bare"), 2, 4000, 40),
@@ -62,7 +62,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
             group_size=group_size,
             options=RolloutOptions(on_failure=on_failure),
         ),
-        plan=Plan(1, 0),
+        plan=RunSchedule(1, 0),
     )
     clock = Clock(1, Progress(1, 1, Console(file=io.StringIO())))
     done = searcher(TrainState(credit={} if state is None else {"sso": state}), clock)
@@ -177,5 +177,5 @@ def test_a_method_without_a_state_score_is_refused():
             None,
             Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}),
             play=None,
-            plan=Plan(1, 0),
+            plan=RunSchedule(1, 0),
         )

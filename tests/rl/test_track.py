@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rl.track import Tracker, read_metrics
+from rl.tracking.tracker import Tracker, read_metrics
 
 
 class Mirror:

@@ -2,8 +2,8 @@
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rl.track import Tracker
-from rl.track_tensorboard import TensorboardMirror
+from rl.tracking.tensorboard_mirror import TensorboardMirror
+from rl.tracking.tracker import Tracker
 from tests.rl.test_track_wandb import write_trajectories
 
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rl.checkpoint import STATE_FILE
-from rl.track import Tracker, read_metrics
-from rl.track_wandb import WandbMirror, WandbOptions, has_account
+from rl.tracking.tracker import Tracker, read_metrics
+from rl.tracking.wandb_mirror import WandbMirror, WandbOptions, has_account
 from tests.rl import wandb_file
 
 
@@ -120,8 +120,8 @@ def life(tmp_path_factory):
 def test_what_was_recorded_in_the_same_second_is_not_written_over(wandb, tmp_path, monkeypatch):
     module, slept = wandb(), []
     clock = iter(["20300101_000000", "20300101_000000", "20300101_000001"])
-    monkeypatch.setattr("rl.track_wandb.strftime", lambda form: next(clock))
-    monkeypatch.setattr("rl.track_wandb.sleep", slept.append)
+    monkeypatch.setattr("rl.tracking.wandb_mirror.strftime", lambda form: next(clock))
+    monkeypatch.setattr("rl.tracking.wandb_mirror.sleep", slept.append)
     (tmp_path / "wandb" / "offline-run-20300101_000000-made").mkdir(parents=True)
     tracked(tmp_path, "offline").close()
     assert len(slept) == 2 and len(module.opened) == 1

@@ -10,16 +10,16 @@ from commands.train import _check_votes
 from configs.load import load
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from eval.replay_input import read_run, run_files
-from rl.assemble import step_table, token_rows
+from eval.replay.recorded import read_run, run_files
 from rl.checkpoint import TrainState
 from rl.collect import collect
-from rl.loss import LossOptions
-from rl.plan import Plan, Play
-from rl.progress import Progress
-from rl.store import TrajectoryStore
-from rl.timing import Clock
-from rl.track import read_metrics
+from rl.learner.loss import LossOptions
+from rl.rows.assemble import step_table, token_rows
+from rl.settings import RolloutSettings, RunSchedule
+from rl.tracking.progress import Progress
+from rl.tracking.timing import Clock
+from rl.tracking.tracker import read_metrics
+from rl.tracking.trajectory_store import TrajectoryStore
 from rl.update import Updater
 from tests.rl.helpers import make_learner, pretrained_toy, step, toy_run
 from tests.toy import ToyEnv, tiny_model, toy_tasks
@@ -55,7 +55,9 @@ def test_a_member_with_a_response_left_votes():
 
 
 def play_of(toy, **changes):
-    return Play(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, groups=4, group_size=4, **changes)
+    return RolloutSettings(
+        ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, groups=4, group_size=4, **changes
+    )
 
 
 def an_update(masked_rows, loss, *, mangle=()):
@@ -87,7 +89,7 @@ def an_update(masked_rows, loss, *, mangle=()):
         learner,
         Told(DR_GRPO.stages),
         play=play_of(toy, masked_rows=masked_rows),
-        plan=Plan(1, seed=3),
+        plan=RunSchedule(1, seed=3),
     )
     return updater(TrainState(), Clock(1, Progress(1, 16))), order
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from agent.policy_torch import TorchPolicy
+from agent.policies.torch_policy import TorchPolicy
 from agent.server.app import Limits
-from agent.server.serve import Served, serve
-from agent.server.wire import describe
-from envs.server.serve import Address
+from agent.server.policy_server import Served, serve
+from agent.wire.messages import describe
+from envs.server.env_server import Address
 from tests.toy import tiny_model
 
 ROOT = Path(__file__).resolve().parents[3]

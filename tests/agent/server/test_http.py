@@ -17,19 +17,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from agent.policies.server_policy import ServerPolicy
+from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.policy_server import ServerPolicy
-from agent.policy_torch import TorchPolicy
 from agent.server.app import Limits
 from agent.server.clients import Client, Waiting
-from agent.server.engine import Engine, Unknown
-from agent.server.metrics import Metrics
-from agent.server.serve import Served, serve
-from agent.server.weights import NotReady, Stopping, Weights
-from agent.server.wire import Ask, Collect, Release, Start, describe
+from agent.server.decoder import Decoder, Unknown
+from agent.server.decoder_metrics import DecoderMetrics
+from agent.server.policy_server import Served, serve
+from agent.server.weight_state import NotReady, Stopping, Weights
 from agent.types import Generation, Request
+from agent.wire.messages import Ask, Collect, Release, Start, describe
 from envs.base import EnvError
-from envs.server.serve import Address
+from envs.server.env_server import Address
 from tests.agent.server.started import (
     HEADERS,
     ROOT,
@@ -235,10 +235,10 @@ class Clock:
 @pytest.fixture
 def engine(monkeypatch):
     """An engine in this process, with weights, room for three conversations, and a clock to turn."""
-    metrics, clock = Metrics(), Clock()
+    metrics, clock = DecoderMetrics(), Clock()
     weights = Weights(toy_description(), folder=Path("/nowhere"), device=torch.device("cpu"), metrics=metrics)
     monkeypatch.setattr(weights, "check", lambda label: None)
-    engine = Engine(
+    engine = Decoder(
         local_policy(toy_model()),
         VOCAB,
         weights,

@@ -17,12 +17,12 @@ import httpx
 import numpy as np
 import pytest
 
+from agent.policies.request_checks import PolicyError
+from agent.policies.server_policy import ServerError, ServerPolicy, TransferOptions
 from agent.policy import Sampling
-from agent.policy_server import ServerError, ServerPolicy, TransferOptions
-from agent.rollout import RolloutOptions, rollout
-from agent.rows import PolicyError
-from agent.server.wire import PROTOCOL, Hello, WeightsState
+from agent.rollout.rollout import RolloutOptions, rollout
 from agent.types import Request
+from agent.wire.messages import PROTOCOL, Hello, WeightsState
 from tests.agent.server.started import (
     HEADERS,
     STOPS,

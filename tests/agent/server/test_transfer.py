@@ -14,12 +14,12 @@ import httpx
 import pytest
 import torch
 
-import agent.server.sender as sender
+import agent.client.sender as sender
+from agent.policies.request_checks import PolicyError
+from agent.policies.server_policy import ServerPolicy, TransferOptions
 from agent.policy import Sampling
-from agent.policy_server import ServerPolicy, TransferOptions
-from agent.rows import PolicyError
-from agent.server.wire import bucket_file
-from agent.transfer import Assembler, Checksums, Group, TransferError, buckets, pack, unpack
+from agent.wire.messages import bucket_file
+from agent.wire.transfer import Assembler, Checksums, Group, TransferError, buckets, pack, unpack
 from tests.agent.server.started import HEADERS, ROOT, VOCAB, local_policy, started, toy_description, toy_model
 from tests.agent.server.test_policy_server import TIMEOUT, connected, counted, equal, requests
 from tests.toy import tiny_model
@@ -382,7 +382,7 @@ def test_a_link_in_the_folder_is_not_followed(client, folder, tmp_path):
 KILLED = """
 import os, sys, json
 import torch
-from agent.policy_server import ServerPolicy, TransferOptions
+from agent.policies.server_policy import ServerPolicy, TransferOptions
 from pathlib import Path
 from tests.agent.server.started import TOKEN, toy_description, toy_model
 url, way, folder = sys.argv[1:]

@@ -13,9 +13,9 @@ import pytest
 
 from envs.alfworld import AlfworldEnv
 from envs.base import Env, EnvError, Observation, Outcome
-from envs.pool import LocalPool
-from envs.pool_process import ProcessPool
-from envs.pool_router import SPARE, Router
+from envs.pools.placement import SPARE, Placement
+from envs.pools.pool import LocalPool
+from envs.pools.processes import ProcessPool
 from tests.envs.pool.walks import play
 from tests.envs.small_games import WINNING_WALK, kitchen, porch
 
@@ -269,7 +269,7 @@ def test_requests_out_of_order_are_refused(make, tricky):
 
 
 def test_groups_stay_together_until_a_place_is_fuller_than_that():
-    router = Router()
+    router = Placement()
     assert [router.take(group, "xyz") for group in "aaaabbbbcccc"] == [*"xxxxyyyyzzzz"]
     many = [router.take("a", "xyz") for _ in range(3 * SPARE)]
     loads = [router.load(place) for place in "xyz"]

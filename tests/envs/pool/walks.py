@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from envs.base import Observation, Task, fill
-from envs.pool import EnvPool, Reply
+from envs.pools.pool import EnvPool, Reply
 
 WORDS = ("red", "large", "cotton", "shoe")
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from envs.alfworld import AlfworldEnv
 from envs.base import Outcome
-from envs.pool import LocalPool
-from envs.pool_process import ProcessPool
+from envs.pools.pool import LocalPool
+from envs.pools.processes import ProcessPool
 from envs.server.app import Limits
-from envs.server.description import describe
-from envs.server.serve import Address, serve
-from envs.server.tasks import UploadedGames
+from envs.server.env_server import Address, serve
+from envs.wire.description import describe
+from envs.wire.task_book import UploadedGames
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = 15

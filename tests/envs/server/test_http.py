@@ -16,10 +16,11 @@ import pytest
 from envs.alfworld import AlfworldEnv
 from envs.base import EnvError
 from envs.server.app import Limits
-from envs.server.secret import read_token
-from envs.server.serve import Address, serve
-from envs.server.tasks import ListedTasks, UploadedGames, content, task_digest
-from envs.server.wire import HEADER
+from envs.server.env_server import Address, serve
+from envs.wire.messages import HEADER
+from envs.wire.task_book import ListedTasks, UploadedGames, content, task_digest
+from serving.errors import ServingError
+from serving.secret import read_token
 from tests.envs.server.started import ENVIRONMENT, ROOT, started
 from tests.envs.small_games import kitchen, porch
 
@@ -262,9 +263,9 @@ def test_other_machines_need_a_token(tmp_path, monkeypatch):
         serve(None, None, ENVIRONMENT, address=Address("0.0.0.0"), limits=Limits(), token=read_token(None))
     file = tmp_path / "token"
     file.write_text("short\n")
-    with pytest.raises(EnvError, match="at least 16"):
+    with pytest.raises(ServingError, match="at least 16"):
         read_token(file)
-    with pytest.raises(EnvError, match="cannot be read"):
+    with pytest.raises(ServingError, match="cannot be read"):
         read_token(tmp_path / "none")
     file.write_text("0123456789abcdef\n")
     assert read_token(file) == "0123456789abcdef"

@@ -7,7 +7,7 @@ import time
 import pytest
 import uvicorn
 
-from envs.server.patience import PatientProtocol
+from serving.patience import PatientProtocol
 
 
 class Impatient(PatientProtocol):

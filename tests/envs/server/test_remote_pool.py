@@ -17,9 +17,9 @@ import pytest
 
 from envs.alfworld import AlfworldEnv
 from envs.base import EnvError
-from envs.pool import LocalPool
-from envs.pool_remote import RemotePool
-from envs.server.description import describe
+from envs.pools.pool import LocalPool
+from envs.pools.remote import RemotePool
+from envs.wire.description import describe
 from tests.envs.pool.walks import play
 from tests.envs.server.started import ENVIRONMENT, OPTIONS, STEPS, Server, started
 from tests.envs.small_games import kitchen, porch

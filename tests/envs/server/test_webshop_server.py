@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from commands.pools import EnvMaker, description, open_pool
-from commands.serve import environment
+from commands.build.pools import EnvMaker, description, open_pool
+from commands.serve_environments import environment
 from commands.tasks import open_world
 from envs.base import EnvError
-from envs.pool import LocalPool
-from envs.pool_process import ProcessPool
+from envs.pools.pool import LocalPool
+from envs.pools.processes import ProcessPool
 from tests.envs.pool.walks import play
 from tests.envs.server.started import ROOT
 

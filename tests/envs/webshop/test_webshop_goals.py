@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from commands.webshop import report_splits
+from commands.data.webshop import report_splits
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.demonstrate import demonstrate
 from envs.webshop.goals import NO_LIMIT

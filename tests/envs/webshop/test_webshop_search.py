@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from envs.webshop.analysis import terms
 from envs.webshop.catalogue import Catalogue
-from envs.webshop.search import K1, B, IndexBuilder, code_length, length_code
+from envs.webshop.product_search import K1, B, IndexBuilder, code_length, length_code
 
 LUCENE = json.loads((Path(__file__).parents[2] / "fixtures" / "webshop" / "lucene.json").read_text())
 

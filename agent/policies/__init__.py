@@ -1,0 +1,1 @@
+"""What samples responses: in plain PyTorch, with vLLM, or on policy servers."""

@@ -1,0 +1,1 @@
+"""Between texts and tokens: prompts out of observations, and commands out of responses."""

@@ -1,0 +1,75 @@
+"""Runs a policy server until a signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from agent.policy import Policy
+from agent.server.app import Limits, make_app
+from agent.server.decoder import Decoder
+from agent.server.decoder_metrics import DecoderMetrics
+from agent.server.weight_state import Weights
+from agent.wire.messages import PROTOCOL, Hello, ModelDescription
+from envs.base import EnvError
+from envs.server.env_server import Address, check_token, listen, run_until_signal
+
+TOKEN_VARIABLE = "SIBLING_POLICY_TOKEN"
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server serves.
+
+    Attributes:
+        policy: Any.
+        model: What it samples from.
+        device: Where its weights are.
+        name: For people.
+    """
+
+    policy: Policy
+    model: ModelDescription
+    device: torch.device
+    name: str = "a policy"
+
+
+def serve(
+    served: Served,
+    *,
+    address: Address,
+    limits: Limits,
+    token: str | None,
+    folder: Path = Path("/dev/shm"),
+    drain_seconds: float = 30.0,
+) -> None:
+    """Serves until a signal; then responses in flight are ended first.
+
+    Args:
+        served: What is served.
+        address: Where.
+        limits: What clients may do.
+        token: Asked of them; None: of none, on this machine only.
+        folder: Of transfers of weights by `file`; nothing outside it is read.
+        drain_seconds: Longest that responses in flight have after a signal.
+
+    Raises:
+        EnvError: it would listen to other machines without a token, the address is taken, the policy failed.
+    """
+    check_token(address, token, TOKEN_VARIABLE)
+    metrics = DecoderMetrics()
+    weights = Weights(served.model, folder=folder, device=served.device, metrics=metrics)
+    engine = Decoder(
+        served.policy,
+        served.model.vocabulary,
+        weights,
+        conversations=limits.conversations,
+        idle_seconds=limits.idle_seconds,
+        metrics=metrics,
+    )
+    hello = Hello(protocol=PROTOCOL, model=served.model, device=served.device.type, body=limits.body)
+    app = make_app(engine, weights, hello, limits=limits, metrics=metrics, token=token)
+    if not run_until_signal(app, engine, listen(address), served.name, address, drain_seconds):
+        raise EnvError("the policy failed; see the messages above.")

@@ -1,0 +1,1 @@
+"""What travels between a run and its policy servers: messages and weights."""

@@ -1,0 +1,1 @@
+"""From a configuration to the objects it spells. The only place that reads its sections."""

@@ -1,0 +1,119 @@
+"""From a configuration to what trains: processes, learner, and its contract with the policy."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from agent.ranks import Alone, Ranks
+from configs.schema import Config
+from configs.seeds import derive
+from configs.text import ConfigError
+from credit.pipeline import Pipeline
+from rl.learner.engine import Engine, OptimOptions
+from rl.learner.learner import BatchOptions, Learner
+from rl.learner.loss import LossOptions
+from rl.learner.schedule import LearningRate
+from rl.sync import Contract
+
+PROBE_TOKENS = 48
+"""Of the contract's prompt: some blocks of a prefix cache."""
+
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+"""Of the contract, by the weights' type (nats)."""
+
+
+def join(config: Config) -> Ranks:
+    """Joins the processes of the run, if its engine has several; before the model is loaded."""
+    if config.train.engine == "torch":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                f"{os.environ['WORLD_SIZE']} processes were started, but train.engine=torch trains in one: "
+                "set train.engine=deepspeed (make: ZERO=2)"
+            )
+        return Alone()
+    from rl.learner.processes import Channel
+    from rl.learner.processes import join as join_processes
+
+    join_processes(config.train.timeout_s)
+    return Channel(config.train.timeout_s)
+
+
+def contract(config: Config, model: PreTrainedModel) -> Contract | None:
+    """Returns what is checked after every transfer of weights.
+
+    Nothing with the torch back end: it copies tensors into a model of its own, and the additional response
+    would change the last bits of runs on record.
+    """
+    if config.generator.backend == "torch":
+        return None
+    draws = np.random.default_rng(derive(config.seed, "contract"))
+    probe = draws.integers(0, model.config.vocab_size, PROBE_TOKENS).tolist()
+    return Contract(probe, config.rollout.temperature, TOLERANCE[config.model.dtype])
+
+
+def starting_policy(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:
+    """Returns a frozen copy of the starting policy if the KL term or a credit stage compares with it."""
+    if config.train.kl_coef == 0 and "logp_ref" not in pipeline.token_columns:
+        return None
+    return copy.deepcopy(model).eval().requires_grad_(False)
+
+
+def make_learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> Learner:
+    """Returns the learner over `model`, which it may shard; `reference` is the KL term's."""
+    if config.model.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()  # it is inactive in evaluation mode
+    lora = config.model.lora
+    if lora.r:
+        from rl.learner.lora import LoraOptions, add_adapters
+
+        add_adapters(model, LoraOptions(lora.r, lora.alpha, lora.targets), seed=derive(config.seed, "lora"))
+    train = config.train
+    return Learner(
+        _engine(config, model),
+        loss=_loss_options(config),
+        batches=BatchOptions(train.epochs, train.minibatches, train.minibatch_rows, train.token_budget),
+        lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
+        temperature=config.rollout.temperature,
+        seed=config.seed,
+        reference=reference,
+    )
+
+
+def _loss_options(config: Config) -> LossOptions:
+    train = config.train
+    return LossOptions(
+        kind=train.loss,
+        clip_low=train.clip_low,
+        clip_high=train.clip_high,
+        dual_clip=train.dual_clip,
+        aggregation=train.aggregation,
+        kl_coef=train.kl_coef,
+        kl_kind=train.kl_kind,
+        mismatch=train.mismatch,
+        mismatch_cap=train.mismatch_cap,
+        entropy_coef=train.entropy_coef,
+        norm_length=config.prompt.max_response_tokens,
+    )
+
+
+def _engine(config: Config, model: PreTrainedModel) -> Engine:
+    train = config.train
+    options = OptimOptions(betas=train.betas, weight_decay=train.weight_decay, grad_clip=train.grad_clip)
+    if train.engine == "deepspeed":
+        from rl.learner.deepspeed_engine import DeepSpeedEngine
+
+        return DeepSpeedEngine(
+            model,
+            options,
+            zero_stage=train.zero_stage,
+            offload=train.offload,
+            timeout_s=train.timeout_s,
+        )
+    from rl.learner.torch_engine import TorchEngine
+
+    return TorchEngine(model, options)

@@ -1,0 +1,35 @@
+"""The mirrors of a run's record: its alarms, and what its configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from commands.build import objects as build
+from configs.schema import Config
+from rl.tracking.alarms import AlarmLog
+from rl.tracking.tracker import Mirror
+
+
+def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> list[Mirror]:
+    """Opens the record of alarms, and W&B and TensorBoard as far as wanted."""
+    logging = config.logging
+    found: list[Mirror] = [AlarmLog(run_dir, report)]
+    if logging.wandb != "off":
+        from rl.tracking.wandb_mirror import WandbMirror, WandbOptions
+
+        options = WandbOptions(
+            mode=logging.wandb,
+            project=logging.project,
+            entity=logging.entity,
+            group=logging.group or config.name,
+            tags=[config.env.label, config.credit.name, config.scorer.name, *logging.tags],
+            table=logging.table,
+            checkpoints=logging.checkpoints,
+        )
+        found.append(WandbMirror(run_dir, options, build.plain(config), report))
+    if logging.tensorboard:
+        from rl.tracking.tensorboard_mirror import TensorboardMirror
+
+        found.append(TensorboardMirror(run_dir, report))
+    return found

@@ -1,0 +1,1 @@
+"""`run.py check-env`: an environment compared with its contract."""

@@ -1,0 +1,1 @@
+"""The command line, declared by subject; `commands` does the work."""

@@ -1,0 +1,35 @@
+"""`run.py plan` on the command line; `commands.gpu_fit` does the work."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from commands.cli.types import Experiment, Overrides
+
+plan_app = typer.Typer()
+
+
+@plan_app.command(
+    epilog="Examples: [bold]run.py plan alfworld_7b[/] · "
+    "[bold]run.py plan alfworld_1.5b --gpus 2 --memory 40 train.offload=true[/]. docs/gpu.md",
+)
+def plan(
+    experiment: Experiment,
+    overrides: Overrides = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs (default: the fewest that suffice).")] = None,
+    memory: Annotated[float, typer.Option(min=1.0, help="GiB of each.")] = 80.0,
+    steps: Annotated[float | None, typer.Option(help="Mean steps of a trajectory (rollout/steps).")] = None,
+    prompt: Annotated[float | None, typer.Option(help="Mean prompt tokens of a step.")] = None,
+    response: Annotated[float | None, typer.Option(help="Mean tokens of a response.")] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Write the table into its block of docs/gpu.md.")
+    ] = False,
+) -> None:
+    """Say what an experiment needs of its GPUs, and whether it fits; exit code 1 if it does not."""
+    from commands.gpu_fit import Lengths, run
+
+    lengths = Lengths(steps, prompt, response)
+    fits = run(experiment, overrides or [], gpus=gpus, memory=memory, lengths=lengths, markdown=markdown)
+    raise typer.Exit(0 if fits else 1)

@@ -1,0 +1,5 @@
+"""`python -m commands.docs`."""
+
+from commands.docs.pages import main
+
+main()

@@ -1,0 +1,125 @@
+"""`run.py ablate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from commands.build import objects as build
+from commands.experiments.shared import Watch, interruptible, job, launcher, make_run, slots
+from commands.experiments.sweep import Options
+from configs.load import CONFIGS, Loaded, find
+from configs.text import ConfigError
+from eval.experiments.ablation import Ablated
+from eval.experiments.ablation_file import AblationFile, Variant, read_ablation
+from eval.experiments.folder import Run
+from eval.experiments.points import overrides
+from eval.experiments.runner import Listed, Runner
+
+FOLDER = CONFIGS / "ablations"
+ABLATIONS = Path("runs") / "ablations"
+METRIC = "eval/success"
+
+
+def run(file: str, shared: Sequence[str], seeds: Sequence[int], options: Options) -> int:
+    """Runs every variant with every seed, or goes on, and writes the tables; returns how many runs miss.
+
+    Args:
+        file: As on the command line.
+        shared: Overrides of all runs.
+        seeds: Instead of the file's, if any.
+        options: As for a sweep.
+    """
+    console = build.console()
+    path = find(file, FOLDER)
+    spec = read_ablation(path)
+    if seeds:
+        spec = spec.model_copy(update={"seeds": list(seeds)})
+    folder = options.out or ABLATIONS / path.stem
+    runs, first, missing = plan(spec, shared, folder)
+    parallel = slots(options.parallel, options.launcher, first.config.threads)
+    console.print(f"{folder} · {len(runs)} runs, {parallel} at a time · {spec.title}")
+    for name, why in missing.items():
+        console.print(f"{name}: left out, {why}", markup=False)
+    if options.dry_run:
+        for one in runs:
+            console.print(f"{one.name} · {one.state} · run.py train {' '.join(one.arguments)}", markup=False)
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    watch = Watch(len(runs), parallel, METRIC, console)
+    starts = launcher(options.launcher, folder, options.launcher_options)
+    try:
+        with interruptible(), watch:
+            Runner(starts, parallel, job, watch, METRIC).run(Listed(runs))
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on where it stopped")
+        raise
+    return finish(Ablated(spec, runs, missing), folder, console)
+
+
+def plan(spec: AblationFile, shared: Sequence[str], folder: Path) -> tuple[list[Run], Loaded, dict[str, str]]:
+    """Returns the runs, seed by seed, so that comparisons exist early; one configuration; what is left out.
+
+    Raises:
+        ConfigError: A variant's configuration or scorer cannot be used.
+    """
+    fixed = [*overrides(spec.overrides), *shared]
+    logging = [f"logging.group={folder.name}", "logging.tags=[ablation]"]
+    made: dict[tuple[str, int], tuple[Run, Loaded]] = {}
+    missing: dict[str, str] = {}
+    for name, variant in spec.variants.items():
+        for seed in spec.seeds:
+            options = {**variant.set, "seed": seed}
+            point = {"variant": name, "seed": seed}
+            made[name, seed] = make_run(
+                spec.experiment, fixed, point, folder=folder, label=name, options=options, logging=logging
+            )
+        why = _unavailable(made[name, spec.seeds[0]][1], variant)
+        if why:
+            missing[name] = why
+    _check_distinct(made)
+    runs = [made[name, seed][0] for seed in spec.seeds for name in spec.variants if name not in missing]
+    return runs, next(iter(made.values()))[1], missing
+
+
+def _unavailable(loaded: Loaded, variant: Variant) -> str | None:
+    """Why the variant's scorer cannot be had here; an error unless the variant may be left out."""
+    try:
+        build.services(loaded.config, build.credit_pipeline(loaded))
+    except ConfigError as error:
+        if not variant.if_available:
+            raise
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _check_distinct(made: dict[tuple[str, int], tuple[Run, Loaded]]) -> None:
+    """Two variants that come to one configuration would compare a run with itself."""
+    digests: dict[str, str] = {}
+    for (name, _), (one, _) in made.items():
+        digest = one.name.rpartition("-")[2]
+        if digests.setdefault(digest, name) != name:
+            raise ConfigError(
+                f"the variants {digests[digest]!r} and {name!r} have the same configuration, but for options "
+                "that change no result"
+            )
+
+
+def finish(found: Ablated, folder: Path, console: Console) -> int:
+    """Writes and prints the tables and the picture; returns how many runs are missing."""
+    table, families = found.table(), found.families()
+    written = [*table.write(folder / "table.md"), *families.write(folder / "families.md")]
+    if found.evals:
+        written += found.write_picture(folder / "picture.svg")
+    console.print(table.rich())
+    console.print(families.rich())
+    console.print(f"written: {', '.join(map(str, written))}", markup=False)
+    missing = sum(run.state != "finished" for run in found.runs)
+    if missing:
+        console.print(
+            f"{missing} of {len(found.runs)} runs did not finish (see {folder / 'logs'}); the same command "
+            "tries again"
+        )
+    return missing

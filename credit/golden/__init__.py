@@ -1,0 +1,1 @@
+"""Reference numbers of public code, and the comparison of every method with them."""

@@ -1,0 +1,253 @@
+"""Which failed step is credited at which reference position, for all trajectories of an update at once.
+
+A rule looks at a part of each similarity matrix only, so similarities are asked for when they are needed:
+
+- chronological, reverse, midpoint_interleave and random visit steps in an order known beforehand. A step
+  needs M at the positions still admissible when its turn comes, and under `argmax` nothing if one of
+  those is known to be 1, the largest possible.
+- similarity_desc needs every step's maximum before the first visit: all of M, unless some are known. Steps
+  with an identical reference step have the maximum 1, so they come first, in time order, as above. Of the
+  others, only those with a match among what is admissible then can still be credited, since that never
+  grows again; only their maxima are needed, and none if a trajectory has but one such step.
+- `monotone: none` makes the order irrelevant.
+
+What is left out changes no position and no credit; the tests compare with complete matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+ORDERS = ("chronological", "reverse", "similarity_desc", "midpoint_interleave", "random")
+
+
+class Rule(Protocol):
+    """The part of SCPO's parameters that says who is matched; see `credit.stages.scpo.allocate`."""
+
+    theta: float
+    order: str
+    monotone: str
+    pick: str
+
+
+class Similarities(Protocol):
+    """Similarities by entry of a `Layout`."""
+
+    def read(self, entries: np.ndarray) -> np.ndarray:
+        """float: those known, NaN for the others."""
+
+    def identical(self, entries: np.ndarray) -> np.ndarray:
+        """bool: whether the entry is known to be 1 and every entry without this mark is less than 1."""
+
+    def fetch(self, entries: np.ndarray) -> None:
+        """From now on `read` knows these."""
+
+
+class Known:
+    """`Similarities` that are all there from the start."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    def read(self, entries: np.ndarray) -> np.ndarray:
+        """See `Similarities`."""
+        return self._values[entries]
+
+    def identical(self, entries: np.ndarray) -> np.ndarray:
+        """See `Similarities`; nothing is gained by telling."""
+        return np.zeros(len(entries), dtype=bool)
+
+    def fetch(self, entries: np.ndarray) -> None:
+        """See `Similarities`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Matrices M [m, l] (reference by failed steps) of F pairs of trajectories, as one row of entries.
+
+    Matrix after matrix, and in each the column of failed step 0 first.
+
+    Attributes:
+        heights: int [F], m.
+        widths: int [F], l.
+    """
+
+    heights: np.ndarray
+    widths: np.ndarray
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """int [F+1]: entries of matrix f are first[f]:first[f+1]."""
+        return np.concatenate([[0], np.cumsum(self.heights * self.widths)])
+
+    @cached_property
+    def first_column(self) -> np.ndarray:
+        """int [F+1]: columns of matrix f, counted over all matrices."""
+        return np.concatenate([[0], np.cumsum(self.widths)])
+
+    def columns(self, matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(matrix, failed step) int [C] of every column of these matrices, in order."""
+        widths = self.widths[matrices]
+        return np.repeat(matrices, widths), ranges(np.zeros(len(matrices), dtype=np.int64), widths)
+
+    def entries(self, f: np.ndarray, v: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Entries of positions low <= j < high of columns (f, v), column after column."""
+        return ranges(self.first[f] + v * self.heights[f] + low, high - low)
+
+
+def ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """start[i], start[i] + 1, … (length[i] numbers), one i after the other."""
+    shift = start - np.cumsum(length) + length
+    return np.repeat(shift, length) + np.arange(int(length.sum()))
+
+
+def reduce(ufunc: np.ufunc, values: np.ndarray, length: np.ndarray, empty: float) -> np.ndarray:
+    """`ufunc` over segments of the given lengths, one after the other; `empty` for those of length 0."""
+    result = np.full(len(length), empty, dtype=values.dtype)
+    filled = length > 0
+    if filled.any():
+        result[filled] = ufunc.reduceat(values, (np.cumsum(length) - length)[filled])
+    return result
+
+
+def visiting_order(similarity: np.ndarray, order: str, rng: np.random.Generator | None = None) -> np.ndarray:
+    """int [l]: in which order the failed steps v = 0..l-1 ask for a reference position.
+
+    `similarity_desc`: by max_j M[j, v], best first, ties by v. `midpoint_interleave`: the middle step, then
+    the middle of each half, and so on, breadth first. `random` draws from `rng`.
+    """
+    n = similarity.shape[1]
+    if order == "similarity_desc":
+        return np.argsort(-similarity.max(axis=0, initial=0.0), kind="stable")
+    if order == "midpoint_interleave":
+        intervals, visited = [(0, n)], []
+        for low, high in intervals:  # grows while it is walked
+            if low < high:
+                middle = (low + high) // 2
+                visited.append(middle)
+                intervals += [(low, middle), (middle + 1, high)]
+        return np.array(visited, dtype=np.int64)
+    if order == "random":
+        return rng.permutation(n)
+    return np.arange(n)[:: -1 if order == "reverse" else 1]
+
+
+class Matching:
+    """The allocation of several trajectories, step by step; `position` int [F, L] is its result (-1: none).
+
+    All trajectories move together: visit k is the k-th of each, one pass over arrays and one batch of
+    similarities.
+    """
+
+    def __init__(self, layout: Layout, similarities: Similarities, rule: Rule) -> None:
+        self.layout, self.similarities, self.rule = layout, similarities, rule
+        steps = np.arange(int(layout.widths.max(initial=0)))
+        self.position = np.full((len(layout.widths), len(steps)), -1, dtype=np.int64)
+        # positions low <= j < high are admissible for a step
+        self.low = np.zeros_like(self.position)
+        self.high = np.where(steps < layout.widths[:, None], layout.heights[:, None], 0)
+
+    def run(self, matrices: np.ndarray, rng: Callable[[int], np.random.Generator]) -> np.ndarray:
+        """Allocates in these matrices.
+
+        Args:
+            matrices: int [n], which ones.
+            rng: a generator for each matrix, for order random.
+
+        Returns:
+            `position`.
+        """
+        f, v = self.layout.columns(matrices)
+        if self.rule.order == "similarity_desc":
+            self._best_first(f, v)
+            return self.position
+        rank = np.empty(len(v), dtype=np.int64)
+        done: dict[int, np.ndarray] = {}
+        first = 0
+        for matrix, width in zip(matrices.tolist(), self.layout.widths[matrices].tolist(), strict=True):
+            if self.rule.order == "random" or width not in done:
+                generator = rng(matrix) if self.rule.order == "random" else None
+                done[width] = np.argsort(visiting_order(np.zeros((1, width)), self.rule.order, generator))
+            rank[first : first + width] = done[width]
+            first += width
+        self._visit_all(f, v, rank)
+        return self.position
+
+    def _best_first(self, f: np.ndarray, v: np.ndarray) -> None:
+        heights = self.layout.heights[f]
+        entries = self.layout.entries(f, v, np.zeros_like(heights), heights)
+        known = reduce(np.logical_or, self.similarities.identical(entries), heights, False)
+        self._visit_all(f[known], v[known], _rank(f[known], v[known]))
+        f, v = f[~known], v[~known]
+        low, high = self.low[f, v], np.maximum(self.high[f, v], self.low[f, v])
+        window = self.layout.entries(f, v, low, high)
+        self.similarities.fetch(window)
+        best = reduce(np.maximum, self.similarities.read(window), high - low, -1.0)
+        f, v = f[best >= self.rule.theta], v[best >= self.rule.theta]
+        key = np.zeros(len(f))
+        rivals = np.bincount(f)[f] > 1 if len(f) else np.zeros(0, dtype=bool)
+        if self.rule.monotone != "none" and rivals.any():
+            heights = self.layout.heights[f[rivals]]
+            entries = self.layout.entries(f[rivals], v[rivals], np.zeros_like(heights), heights)
+            self.similarities.fetch(entries)
+            key[rivals] = -reduce(np.maximum, self.similarities.read(entries), heights, 0.0)
+        self._visit_all(f, v, _rank(f, v, key))
+
+    def _visit_all(self, f: np.ndarray, v: np.ndarray, rank: np.ndarray) -> None:
+        """Visits columns; in each matrix in the order of `rank`, which counts from 0 without gaps."""
+        by_rank = np.argsort(rank, kind="stable")
+        for visit in np.split(by_rank, np.cumsum(np.bincount(rank))[:-1]) if len(rank) else ():
+            self._visit(f[visit], v[visit])
+
+    def _visit(self, f: np.ndarray, v: np.ndarray) -> None:
+        """Credits one column each of different matrices, where something admissible reaches theta."""
+        low, high = self.low[f, v], self.high[f, v]
+        f, v, low, high = (values[high > low] for values in (f, v, low, high))
+        if not len(f):
+            return
+        entries, length = self.layout.entries(f, v, low, high), high - low
+        value = self._values(entries, length)
+        best = reduce(np.maximum, value, length, -1.0)
+        hit = value >= (self.rule.theta if self.rule.pick == "earliest" else np.repeat(best, length))
+        offset = reduce(np.minimum, np.where(hit, ranges(np.zeros_like(low), length), high.max()), length, 0)
+        won = best >= self.rule.theta
+        self._credit(f[won], v[won], (low + offset)[won])
+
+    def _values(self, entries: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """M at entries in segments of these lengths, one a column; -1 where it cannot matter."""
+        value = self.similarities.read(entries)
+        if self.rule.pick == "earliest":
+            # what follows a match that is known cannot be the earliest
+            place = np.arange(len(entries))
+            match = np.where(value >= self.rule.theta, place, len(entries))
+            useless = place > np.repeat(reduce(np.minimum, match, length, 0), length)
+        else:
+            top = reduce(np.logical_or, self.similarities.identical(entries), length, False)
+            useless = np.repeat(top, length)
+        self.similarities.fetch(entries[np.isnan(value) & ~useless])
+        value = self.similarities.read(entries)
+        return np.where(np.isnan(value), -1.0, value)
+
+    def _credit(self, f: np.ndarray, v: np.ndarray, j: np.ndarray) -> None:
+        self.position[f, v] = j
+        v, j = v[:, None], j[:, None]
+        if self.rule.monotone == "running_max":
+            self.low[f] = j + 1
+        elif self.rule.monotone == "chain":
+            step = np.arange(self.position.shape[1])
+            self.low[f] = np.where(step > v, np.maximum(self.low[f], j + 1), self.low[f])
+            self.high[f] = np.where(step < v, np.minimum(self.high[f], j), self.high[f])
+
+
+def _rank(f: np.ndarray, v: np.ndarray, key: np.ndarray | None = None) -> np.ndarray:
+    """int [C]: place of each column in its matrix, by `key`, ties by v."""
+    order = np.lexsort((v, f) if key is None else (v, key, f))
+    rank = np.empty(len(f), dtype=np.int64)
+    count = np.bincount(f) if len(f) else np.zeros(0, dtype=np.int64)
+    rank[order] = ranges(np.zeros(len(count), dtype=np.int64), count)
+    return rank

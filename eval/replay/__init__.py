@@ -1,0 +1,1 @@
+"""Credit methods over recorded trajectories, side by side and without a model."""

@@ -1,0 +1,1 @@
+"""What trains: the learner, its losses, and the engines below it."""

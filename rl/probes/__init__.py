@@ -1,0 +1,1 @@
+"""What credit methods measure beyond the rollout: log-probabilities, continuations, judgements."""

@@ -1,0 +1,1 @@
+"""From trajectories to the rows that credit and training read."""

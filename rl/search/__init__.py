@@ -1,0 +1,1 @@
+"""An update by search: tasks are explored depth first."""

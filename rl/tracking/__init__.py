@@ -1,0 +1,1 @@
+"""What a run records: metrics, trajectories, alarms, progress, and their mirrors elsewhere."""

@@ -1,0 +1,1 @@
+"""Embedded policies: their architecture, and supervised learning on an expert's walks."""
