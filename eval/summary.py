@@ -9,7 +9,7 @@ from typing import Any
 
 from eval.best import Best, best_of
 from eval.compare import compare, disjoint
-from eval.result import EvalResult, Tally
+from eval.result import AttemptCounts, EvalResult
 from eval.runfolder import RunFolder
 
 NOUNS = {"alfworld": "games", "webshop": "goals"}
@@ -136,7 +136,7 @@ def _best(best: Best | None) -> dict[str, Any] | None:
 
 
 def _success(result: EvalResult) -> dict[str, Any]:
-    def figures(tally: Tally) -> dict[str, Any]:
+    def figures(tally: AttemptCounts) -> dict[str, Any]:
         score = {"score": tally.score, "score_lo": tally.score_lo, "score_hi": tally.score_hi}
         passes = {"passes": [asdict(rate) for rate in tally.passes]} if tally.passes else {}
         return {"n": tally.n, "success": tally.rate, "lo": tally.lo, "hi": tally.hi} | score | passes

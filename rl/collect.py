@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agent.policy import Policy, Sampling
 from agent.rollout.groups import OnGroup
 from agent.rollout.over_ranks import play_shared, scaled
-from agent.rollout.rollout import Progress, Rollout, RolloutError, Tally
+from agent.rollout.rollout import Progress, Rollout, RolloutCounts, RolloutError
 from agent.types import Group
 from credit.base import Filter
 from rl.rows.assemble import token_rows
@@ -78,7 +78,7 @@ def collect(
     passed: list[Group] = []
     spare: list[Group] = []
     played: list[Group] = []
-    tally = Tally()
+    tally = RolloutCounts()
     batches = drawn = 0
     while len(passed) + len(spare) < play.groups:
         missing = play.groups - len(passed) - len(spare)
@@ -121,7 +121,7 @@ def _play(
     seed: int,
     on_group: OnGroup | None,
     on_progress: Progress | None,
-) -> tuple[list[Group], Tally]:
+) -> tuple[list[Group], RolloutCounts]:
     """Plays the groups with these numbers, together with the other ranks."""
     tasks = draw(play.tasks, len(numbers), position=numbers.start, seed=seed)
 

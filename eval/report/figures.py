@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
 from eval.report.group_view import Member, StepView
 from eval.report.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawing, to_svg
-from eval.result import EvalResult, Tally
+from eval.result import AttemptCounts, EvalResult
 from eval.statistics import SHARE, Range
 
 Curve = tuple[Sequence[int], Sequence[float]]
@@ -180,7 +180,7 @@ def _stack(axes: Axes, panel: Panel, curves: Mapping[str, Curve]) -> None:
 def _whiskers(
     axes: Axes,
     rows: Sequence[str],
-    tallies: Mapping[str, Tally],
+    tallies: Mapping[str, AttemptCounts],
     shift: float,
     label: str,
     colour: str,

@@ -20,7 +20,7 @@ from eval.report.group_view import GroupView, choose_group
 from eval.report.report_plots import CREDIT_PANELS, PANELS, SUCCESS
 from eval.report.svg import sparkline
 from eval.report.templating import environment
-from eval.result import Tally
+from eval.result import AttemptCounts
 from eval.runfolder import RunFolder, leaves
 from eval.summary import result_line
 
@@ -106,7 +106,7 @@ def _panels(run: RunFolder, panels: Sequence[figures.Panel], prefix: str) -> lis
     return drawn
 
 
-def _family_rows(run: RunFolder) -> list[tuple[str, Tally | None, Tally | None]]:
+def _family_rows(run: RunFolder) -> list[tuple[str, AttemptCounts | None, AttemptCounts | None]]:
     """Returns (family, before, after), then all tasks together."""
     before = run.before.per_family if run.before else {}
     after = run.after.per_family if run.after else {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from agent.policy import Policy, Sampling
 from agent.rollout.live import make_step
-from agent.rollout.rollout import Progress, RolloutError, Tally
+from agent.rollout.rollout import Progress, RolloutCounts, RolloutError
 from agent.rollout.watchdog import Watchdog
 from agent.types import Generation, Group, Request, Step, Trajectory
 from configs.seeds import derive
@@ -110,7 +110,7 @@ class _Run:
         self._steps: list[Step] = []  # those of `_credited`, kept alive so that no id comes twice
         self._reports: list[dict[str, float]] = []
         self._counts = dict.fromkeys(("rounds", "answers", "branched", "turned_back"), 0)
-        self._tally = Tally()
+        self._tally = RolloutCounts()
         self._sampled = 0
 
     def play(self, position: int) -> Updated:
