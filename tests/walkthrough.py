@@ -1,7 +1,7 @@
 """Following a page of CONTRIBUTING.md to the letter, in a copy of the project.
 
-A code block whose first line is `# PATH` is a file of the walk-through; `# PATH, one line more` says that its line
-goes into a file there is.
+A code block whose first line is `# PATH` is a file of the walk-through; `# PATH, one line more` says that its
+line goes into a file there is.
 """
 
 from __future__ import annotations
