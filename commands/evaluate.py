@@ -12,11 +12,11 @@ from commands.build.policy import ready_policy
 from commands.build.pools import open_pool
 from commands.build.tasks import FOLDER, eval_tasks
 from commands.provenance import provenance
-from commands.tasks import open_world
 from configs.load import load, load_run
 from configs.text import ConfigError
+from envs.worlds import open_world
 from eval.manifest import Manifest
-from eval.summary import NOUNS, passes_text, played_text, score_text, success_text
+from eval.summary import passes_text, played_text, score_text, success_text
 
 
 def run(
@@ -78,7 +78,7 @@ def run(
     if checkpoint is not None and best:
         console.print(checkpoints.splits(run_dir, checkpoint, config.eval.split), markup=False)
     score = f", score {score_text(result)}" if result.graded else ""
-    played = played_text(result, NOUNS.get(config.env.name, "tasks"))
+    played = played_text(result, world.noun)
     figures = f"{success_text(result)}{score}{passes_text(result)}"
     print(f"held-out success {figures} on {played} of {config.eval.split}")
 

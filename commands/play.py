@@ -7,10 +7,10 @@ import time
 
 from rich.console import Console
 
-from commands.tasks import open_world
 from configs.schema import EnvConfig
 from configs.seeds import derive
 from envs.base import fill
+from envs.worlds import open_world
 from eval.statistics import wilson
 
 

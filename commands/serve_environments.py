@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands.build.pools import description, process_pool
-from commands.tasks import WORLDS, open_world
 from configs.load import load
 from configs.schema import EnvConfig
 from configs.text import ConfigError
+from configs.worlds import WORLDS
 from envs.pools.pool import LocalPool
 from envs.server.app import Limits
 from envs.server.env_server import Address, serve
+from envs.worlds import open_world
 from serving.secret import read_token
 
 
@@ -29,7 +30,7 @@ def run(
     """Serves until a signal.
 
     Args:
-        what: An experiment whose environment is meant; `alfworld` and `webshop` stand for their CPU presets.
+        what: An experiment whose environment is meant; a world's name stands for its CPU preset.
         overrides: `env.key=value`.
         workers: Processes that play (None: one a core; 0: the server's own).
 
@@ -53,7 +54,7 @@ def run(
 
 
 def environment(what: str, overrides: Sequence[str]) -> EnvConfig:
-    """Returns the environment section of an experiment; an environment's name stands for its CPU preset.
+    """Returns the environment section of an experiment; a world's name stands for its CPU preset.
 
     Raises:
         ConfigError: There is no such experiment, or an override is not of the section `env`.

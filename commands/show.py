@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from commands.build.objects import credit_pipeline, stage_docs
+from commands.build.objects import DOCS, check_world, credit_pipeline
 from configs.against import other, show_against
 from configs.load import load
 from configs.show import show
@@ -22,13 +22,15 @@ def run(experiment: str, overrides: Sequence[str], *, changed_only: bool, agains
         against: Print what differs from this protocol or experiment instead.
     """
     loaded = load(experiment, overrides)
+    check_world(loaded)
     credit_pipeline(loaded)
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)  # a pipe has no width to fit
     if against is not None:
         theirs, protocol = other(experiment, overrides, against)
+        check_world(theirs)
         credit_pipeline(theirs)
-        show_against(loaded, theirs, against, protocol, stage_docs, console)
+        show_against(loaded, theirs, against, protocol, DOCS, console)
         return
-    show(loaded, stage_docs, console, changed_only=changed_only)
+    show(loaded, DOCS, console, changed_only=changed_only)

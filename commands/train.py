@@ -24,15 +24,16 @@ from commands.build.mirrors import mirrors
 from commands.build.policy import make_policy
 from commands.build.pools import open_pool
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
-from commands.tasks import open_world
 from configs.check import validate
 from configs.load import Loaded, load, load_run, write_config
+from configs.old_keys import recorded
 from configs.schema import Config
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
 from credit.stages.branch import Branch
 from envs.base import Task
 from envs.pools.pool import EnvPool
+from envs.worlds import open_world
 from eval.report import environment
 from eval.report.run_report import write_report
 from eval.result import save_eval
@@ -85,6 +86,7 @@ def _launch(
 def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     """What every process of a run does; the first writes the files."""
     config = loaded.config
+    build.check_world(loaded)
     pipeline = build.credit_pipeline(loaded)
     build.use_threads(config.threads)
     ranks = join(config)
@@ -121,7 +123,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
         tokenizer=tokenizer,
         config=build.plain(config),
         keep_best=config.checkpoint.keep_best,
-        upgrade=lambda saved: build.plain(validate(saved, {}, where="its newest checkpoint")),
+        upgrade=lambda saved: build.plain(validate(recorded(saved), {}, where="its newest checkpoint")),
         ranks=ranks,
     )
     newest = checkpoints.latest()

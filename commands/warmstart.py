@@ -7,20 +7,17 @@ import json
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from commands.build import objects as build
 from commands.build.policy import ready_policy
 from commands.build.tasks import eval_tasks
-from commands.tasks import open_world
 from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
-from envs.alfworld.demonstrate import AlfworldLessons
-from envs.demonstration import Lessons
-from envs.webshop.demonstrate import WebshopLessons
+from envs.worlds import open_world, world_class
 from eval.result import EvalResult
 from rl.warmstart.embedded import Architecture, build_model, train_tokenizer
 from rl.warmstart.training import STATE_FILE, Warmstart, WarmstartOptions, corpus
@@ -29,28 +26,6 @@ TOKENIZER_SHARDS = 4
 ASSETS = build.ROOT / "agent" / "assets"
 PROVENANCE = "provenance.json"
 LOG = "warmstart.jsonl"
-
-
-@dataclass(frozen=True)
-class Curriculum:
-    """How the policy of one environment is made.
-
-    Attributes:
-        lessons: What it learns from.
-        tokens: As shipped.
-        architecture: Its size.
-    """
-
-    lessons: Lessons
-    tokens: int
-    architecture: Architecture
-
-
-CURRICULA = {
-    "alfworld": Curriculum(AlfworldLessons(), 8_000_000, Architecture()),
-    "webshop": Curriculum(WebshopLessons(), 5_000_000, Architecture(vocab=1536, whole="shop")),
-}
-"""By the name in `env.name`."""
 
 
 def run(
@@ -66,7 +41,7 @@ def run(
     """Trains, evaluates on the experiment's held-out games and writes a Hugging Face folder.
 
     Args:
-        experiment: Whose prompts and held-out tasks are used; its environment chooses the curriculum.
+        experiment: Whose prompts and held-out tasks are used; its world has the lessons.
         work: Holds the state after each shard; a run found there is gone on with. None: a folder in runs/.
         out: Folder of the finished policy; `work`/policy if None.
         tokens: Tokens to train on, in all; as shipped if None.
@@ -79,15 +54,14 @@ def run(
     """
     config = load(experiment).config
     name = config.env.name
-    if name not in CURRICULA:
-        raise ConfigError(
-            f"there is no expert to learn from for env.name={name}: only for {', '.join(CURRICULA)}"
-        )
-    curriculum = CURRICULA[name]
+    curriculum = world_class(name).lessons()
+    if curriculum is None:
+        raise ConfigError(f"there is no expert to learn from for env.name={name}: its world has no `lessons`")
     work = work or Path("runs") / f"warmstart-{name}-s{seed}"
     build.use_threads(threads)
     build.hush()
-    options, arch = WarmstartOptions(tokens or curriculum.tokens, seed=seed), curriculum.architecture
+    options = WarmstartOptions(tokens or curriculum.tokens, seed=seed)
+    arch = Architecture(**curriculum.policy)
     console = build.console()
     console.print(f"tokenizer: {arch.vocab} tokens, from {TOKENIZER_SHARDS} shards of demonstrations")
     tokenizer = train_tokenizer(corpus(curriculum.lessons, seed, TOKENIZER_SHARDS), arch)

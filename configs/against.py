@@ -10,7 +10,7 @@ from rich.table import Table
 
 from configs.load import Loaded, experiments, load
 from configs.protocol import FOLDER, Protocol, protocols, read_protocol
-from configs.show import Row, StageDocs, as_typed, rows
+from configs.show import Docs, Row, as_typed, rows
 from configs.text import ConfigError, suggest
 
 _PREFIX = f"{FOLDER.name}/"
@@ -51,19 +51,17 @@ def other(experiment: str, overrides: Sequence[str], against: str) -> tuple[Load
     return load(against), None
 
 
-def differences(
-    ours: Loaded, theirs: Loaded, stage_docs: StageDocs, changes: Mapping[str, str]
-) -> Iterator[Difference]:
+def differences(ours: Loaded, theirs: Loaded, docs: Docs, changes: Mapping[str, str]) -> Iterator[Difference]:
     """Yields the options that differ, in the order of the schema.
 
     Args:
         ours: One side.
         theirs: The other.
-        stage_docs: Options of the credit stages.
+        docs: Options of the credit stages and of the worlds.
         changes: Option → what theirs changes; of the others the option's meaning is given.
     """
-    left = {row.path: row for row in rows(ours, stage_docs)}
-    right = {row.path: row for row in rows(theirs, stage_docs)}
+    left = {row.path: row for row in rows(ours, docs)}
+    right = {row.path: row for row in rows(theirs, docs)}
     for path in dict.fromkeys([*left, *right]):
         one, two = left.get(path), right.get(path)
         same = one is not None and two is not None and one.value == two.value
@@ -76,11 +74,11 @@ def show_against(
     theirs: Loaded,
     against: str,
     protocol: Protocol | None,
-    stage_docs: StageDocs,
+    docs: Docs,
     console: Console,
 ) -> None:
     """Prints what differs, and what `protocol` cannot reproduce."""
-    found = list(differences(ours, theirs, stage_docs, protocol.changes if protocol else {}))
+    found = list(differences(ours, theirs, docs, protocol.changes if protocol else {}))
     heading = f"{ours.config.name} against {against}"
     console.print(f"{heading} ({protocol.about})" if protocol else heading, markup=False)
     if not found:

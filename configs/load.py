@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from configs.check import DEFAULT, validate
 from configs.layers import COMMAND_LINE, Layer, resolve
 from configs.merge import Merged
 from configs.methods import CONFIGS, mapping
+from configs.old_keys import recorded, renamed
 from configs.protocol import put
 from configs.schema import Config
 from configs.text import ConfigError, read_yaml, suggest
@@ -84,9 +85,12 @@ def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:
     """What layers make together with what they ask for; `below` lies under them and asks for nothing."""
     merged = Merged()
     found, notes = resolve(layers)
+    hints: list[str] = []
     for layer in [*([] if below is None else [below]), *found]:
-        merged.add(layer)
-    return Loaded(validate(merged.values, merged.sources), merged.sources, notes)
+        tree, old = renamed(layer.tree, layer.label)
+        merged.add(replace(layer, tree=tree))
+        hints += old
+    return Loaded(validate(merged.values, merged.sources), merged.sources, (*hints, *notes))
 
 
 def find(experiment: str, folder: Path = CONFIGS) -> Path:
@@ -131,7 +135,7 @@ def read_config(path: Path) -> Config:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON ({error}): restore it, or start the run again") from error
-    return validate(tree, {}, where=str(path))
+    return validate(recorded(tree), {}, where=str(path))
 
 
 def _layers(path: Path, above: tuple[Path, ...]) -> Iterator[Layer]:

@@ -1,8 +1,8 @@
 """Laying one configuration layer over another, leaf by leaf, with the source of each leaf.
 
-The credit method and the scorer are chosen as wholes: naming another one drops the old one's options,
-which would mean nothing (or something else) to the new one. What a layer says about a credit stage that
-both methods have stays: `credit=gigpo` changes how credit is given, not the reward or the penalty.
+The credit method, the scorer and the world are chosen as wholes: naming another one drops the old one's
+options, which would mean nothing (or something else) to the new one. What a layer says about a credit stage
+that both methods have stays: `credit=gigpo` changes how credit is given, not the reward or the penalty.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Merged:
         self, model: type[BaseModel], into: dict[str, Any], tree: Mapping[str, Any], prefix: str, layer: Layer
     ) -> None:
         label = layer.label
-        for key, value in tree.items():
+        # The name first: what is said beside it is meant for the one that is named.
+        for key, value in sorted(tree.items(), key=lambda item: item[0] != "name"):
             path = f"{prefix}{key}"
             if path == "credit":
                 self._credit(value, layer)
@@ -56,8 +57,8 @@ class Merged:
                     into.setdefault(key, {})[name] = option
                     self.sources[f"{path}.{name}"] = label
             else:
-                if path == "scorer.name" and value != into.get(key, info.default):
-                    self._forget(into, "options", "scorer.options.")
+                if path in ("scorer.name", "env.name") and value != into.get(key, info.default):
+                    self._forget(into, "options", f"{prefix}options.")
                 into[key], self.sources[path] = value, label
 
     def _credit(self, value: Any, layer: Layer) -> None:

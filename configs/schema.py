@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from configs.schema_env import EnvConfig, Section, WebshopConfig, split_urls
+from configs.schema_env import EnvConfig, Section, split_urls
 from configs.schema_eval import CheckpointConfig, EvalConfig
 from configs.schema_train import ModelConfig, TrainConfig
 
-__all__ = ["Config", "EnvConfig", "Section", "WebshopConfig"]
+__all__ = ["Config", "EnvConfig", "Section"]
 
 
 class PromptConfig(Section):

@@ -4,41 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-WORLDS = ("alfworld", "webshop")
-"""Names that `env.name` may have besides worlds of one's own."""
+from configs.worlds import WORLDS
 
 
 class Section(BaseModel):
     """Base of all sections: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
-class WebshopConfig(Section):
-    """What only WebShop has: the shop, its goals, and the form of its pages."""
-
-    products: int = Field(1000, ge=1, description="Generated shop only: its products.")
-    goals: Literal["synthetic", "human"] = Field(
-        "synthetic", description="Instructions made of attributes and options, or as people put them."
-    )
-    rule: Literal["by_product", "papers", "upstream"] = Field(
-        "by_product", description="How goals are split (docs/webshop.md); by_product shares no product."
-    )
-    order: int = Field(233, ge=0, description="Seed of the order of goals that the split rules count by.")
-    mode: Literal["text", "text_rich"] = Field("text", description="Form of the pages.")
-    results_a_page: int = Field(10, ge=1, description="Products a page of results lists (published: 10).")
-    ids: Literal["asin", "rank"] = Field(
-        "asin", description="What such a page calls them: their ids (published), or 1, 2, …"
-    )
-    show_instruction: bool = Field(
-        True, description="Pages repeat the instruction (false: the prompt states it, as in the papers)."
-    )
-    show_attributes: bool = Field(False, description="Product pages link to what the reward looks at.")
-    partial_reward: bool = Field(
-        False, description="Reward the score of any purchase, not just a success (papers: no)."
-    )
 
 
 def split_urls(urls: Any) -> Any:
@@ -51,10 +25,12 @@ class EnvConfig(Section):
 
     name: str = Field(
         "alfworld",
-        description="`alfworld`, `webshop`, or a world of your own: `FILE.py:Class` or `module:Class` "
-        "(docs/environments.md).",
+        description=f"{', '.join(f'`{name}`' for name in WORLDS)}, or a world of your own: "
+        "`FILE.py:Class` or `module:Class` (docs/environments.md).",
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="Options of a world of your own.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the world, by name; another world drops them."
+    )
     data: str = Field(
         "generated",
         description="`generated` (seeded, no download); ALFWorld: a folder of game.tw-pddl games, or a "
@@ -90,7 +66,6 @@ class EnvConfig(Section):
     anchor: Literal["state", "text"] = Field(
         "state", description="Key for peers: the environment's own state key, or the raw text (papers)."
     )
-    webshop: WebshopConfig = WebshopConfig()
     workers: int = Field(0, ge=0, description="Processes that play the environments (0: the run's own).")
     urls: tuple[str, ...] = Field(
         (), description="Environment servers that play instead, separated by commas (docs/envs.md)."
@@ -116,14 +91,6 @@ class EnvConfig(Section):
             known = ", ".join(WORLDS)
             raise ValueError(f"must be {known}, or FILE.py:Class or module:Class for a world of your own")
         return name
-
-    @field_validator("options")
-    @classmethod
-    def _of_a_world_that_has_them(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        name = info.data.get("name")
-        if options and name in WORLDS:
-            raise ValueError(f"must be empty for {name}: they are those of a world of your own")
-        return options
 
     @field_validator("urls", mode="before")
     @classmethod

@@ -13,8 +13,19 @@ from configs.layers import COMMAND_LINE
 from configs.load import Loaded
 from configs.schema import Section
 
-StageDocs = Callable[[str], Mapping[str, tuple[Any, str]]]
-"""Stage name → {option: (default, meaning)}; the caller brings it, since this package knows no stage."""
+Documented = Callable[[str], Mapping[str, tuple[Any, str]]]
+
+
+class Docs(NamedTuple):
+    """What this package does not know and the caller brings.
+
+    Attributes:
+        stage: Name of a credit stage → {option: (default, meaning)}.
+        world: Name of a world → the same of its own options; empty where they are not declared.
+    """
+
+    stage: Documented
+    world: Documented
 
 
 class Row(NamedTuple):
@@ -26,17 +37,17 @@ class Row(NamedTuple):
     meaning: str
 
 
-def rows(loaded: Loaded, stage_docs: StageDocs) -> Iterator[Row]:
+def rows(loaded: Loaded, docs: Docs) -> Iterator[Row]:
     """Yields every option in the order of the schema; `path` is what the command line takes."""
-    yield from _section(loaded, loaded.config, "", stage_docs)
+    yield from _section(loaded, loaded.config, "", docs)
 
 
-def show(loaded: Loaded, stage_docs: StageDocs, console: Console, *, changed_only: bool = False) -> None:
+def show(loaded: Loaded, docs: Docs, console: Console, *, changed_only: bool = False) -> None:
     """Prints the options as one table, a blank line between sections.
 
     Args:
         loaded: What to print.
-        stage_docs: Options of the credit stages.
+        docs: Options of the credit stages and of the world.
         console: Where to.
         changed_only: Leave out what is still the default.
     """
@@ -46,7 +57,7 @@ def show(loaded: Loaded, stage_docs: StageDocs, console: Console, *, changed_onl
     table.add_column("from", no_wrap=True)
     table.add_column("meaning", overflow="fold")
     last = None
-    for row in rows(loaded, stage_docs):
+    for row in rows(loaded, docs):
         if changed_only and row.source == DEFAULT:
             continue
         section = row.path.partition(".")[0] if "." in row.path else ""
@@ -60,14 +71,16 @@ def show(loaded: Loaded, stage_docs: StageDocs, console: Console, *, changed_onl
         console.print(note, markup=False)
 
 
-def _section(loaded: Loaded, section: Section, prefix: str, stage_docs: StageDocs) -> Iterator[Row]:
+def _section(loaded: Loaded, section: Section, prefix: str, docs: Docs) -> Iterator[Row]:
     nested = []
     for key, info in type(section).model_fields.items():
         path, value = f"{prefix}{key}", getattr(section, key)
         if is_section(info.annotation):
             nested.append((path, value))
         elif path == "credit.stages":
-            yield from _stages(loaded, value, stage_docs)
+            yield from _stages(loaded, value, docs.stage)
+        elif path == "env.options" and (declared := docs.world(section.name)):
+            yield from _declared(loaded, path, value, declared)
         elif path == "credit.name":
             yield Row("credit", value, loaded.source(path), info.description or "")
         elif isinstance(value, Mapping) and value:
@@ -76,10 +89,10 @@ def _section(loaded: Loaded, section: Section, prefix: str, stage_docs: StageDoc
         else:
             yield Row(path, value, loaded.source(path), info.description or "")
     for path, value in nested:
-        yield from _section(loaded, value, f"{path}.", stage_docs)
+        yield from _section(loaded, value, f"{path}.", docs)
 
 
-def _stages(loaded: Loaded, stages: Mapping[str, Mapping[str, Any]], stage_docs: StageDocs) -> Iterator[Row]:
+def _stages(loaded: Loaded, stages: Mapping[str, Mapping[str, Any]], stage_docs: Documented) -> Iterator[Row]:
     for stage, options in stages.items():
         documented = stage_docs(stage)
         if not documented:
@@ -87,6 +100,14 @@ def _stages(loaded: Loaded, stages: Mapping[str, Mapping[str, Any]], stage_docs:
         for key, (default, meaning) in documented.items():
             source = loaded.source(f"credit.stages.{stage}.{key}")
             yield Row(f"credit.{stage}.{key}", options.get(key, default), source, meaning)
+
+
+def _declared(
+    loaded: Loaded, prefix: str, options: Mapping[str, Any], declared: Mapping[str, tuple[Any, str]]
+) -> Iterator[Row]:
+    for key, (default, meaning) in declared.items():
+        path = f"{prefix}.{key}"
+        yield Row(path, options.get(key, default), loaded.source(path), meaning)
 
 
 def as_typed(value: Any) -> str:

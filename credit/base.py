@@ -17,15 +17,15 @@ token columns in `token_columns` (entropies, a teacher's log-probabilities). Bot
 
 from __future__ import annotations
 
-import difflib
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from configs.params import Checked, did_you_mean, param
 from credit.table import TERMINAL, StepTable
 
 __all__ = [
@@ -155,28 +155,8 @@ class Weighted:
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def param(
-    default: Any,
-    doc: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Iterable[str] = (),
-) -> Any:
-    """A hyper-parameter of a stage.
-
-    Args:
-        default: the vetted setting; its type is the parameter's type.
-        doc: one sentence.
-        low: smallest allowed number, if any.
-        high: largest allowed number, if any.
-        choices: allowed words, if it is a word out of a list.
-    """
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": tuple(choices)})
-
-
 @dataclass(frozen=True)
-class Stage:
+class Stage(Checked):
     """Base of all stages: checks every field against its `param` when built.
 
     Attributes:
@@ -195,15 +175,10 @@ class Stage:
     optional: ClassVar[bool] = False
     credited: ClassVar[str] = ""
 
-    def __post_init__(self) -> None:
-        for parameter in fields(self):
-            value = _checked(
-                f"credit.{self.name()}.{parameter.name}",
-                getattr(self, parameter.name),
-                parameter.default,
-                parameter.metadata,
-            )
-            object.__setattr__(self, parameter.name, value)
+    @classmethod
+    def place(cls) -> str:
+        """See `Checked.place`."""
+        return f"credit.{cls.name()}"
 
     @classmethod
     def name(cls) -> str:
@@ -309,42 +284,3 @@ def require_returns(signals: Signals, stage: str) -> None:
             f"credit.{stage}: some rows have no return; put a `returns` stage before it "
             "or fill StepTable.return_to_go"
         )
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'; did you mean …? known: …', the tail of an error about an unknown name."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]!r}?" if close else ";"
-    return f"{hint} known: {', '.join(known)}"
-
-
-def _checked(where: str, value: Any, default: Any, rule: Mapping[str, Any]) -> Any:
-    if default is MISSING or not rule:
-        raise TypeError(f"{where}: declare it with param(default, doc), so that it can be checked")
-    wanted = type(default)
-    if wanted is float:
-        value = _as_float(where, value)
-    if type(value) is not wanted:
-        got = f"{value!r} ({type(value).__name__})"
-        raise ValueError(f"{where}: got {got}, expected {wanted.__name__} ({rule['doc']})")
-    if rule["choices"] and value not in rule["choices"]:
-        raise ValueError(f"{where}: got {value!r}{did_you_mean(str(value), rule['choices'])}")
-    low, high = rule["low"], rule["high"]
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = f"[{'-inf' if low is None else low}, {'inf' if high is None else high}]"
-        raise ValueError(f"{where}: got {value}, expected within {bounds} ({rule['doc']})")
-    return value
-
-
-def _as_float(where: str, value: Any) -> float:
-    """Integers and text such as YAML's '3e-6' count as numbers; NaN and infinities do not."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"{where}: got {value!r} ({type(value).__name__}), expected a number")
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError(f"{where}: got {value!r}, expected a number") from None
-    if not np.isfinite(number):
-        raise ValueError(f"{where}: got {value!r}, expected a finite number")
-    return number

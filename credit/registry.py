@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
 import credit.stages
-from credit.base import Stage, did_you_mean
+from configs.params import did_you_mean
+from credit.base import Stage
 
 
 @cache
@@ -41,8 +41,4 @@ def build(name: str, parameters: Mapping[str, Any]) -> Stage:
     """The stage `name` with these parameters; what is unknown or out of range is a ValueError."""
     if name not in stages():
         raise ValueError(f"credit: no stage {name!r}{did_you_mean(name, stages())}")
-    known = {f.name for f in fields(stages()[name])}
-    for key in parameters:
-        if key not in known:
-            raise ValueError(f"credit.{name}: no parameter {key!r}{did_you_mean(str(key), known)}")
-    return stages()[name](**parameters)
+    return stages()[name].of(parameters)

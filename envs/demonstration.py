@@ -8,9 +8,9 @@ step is now and then somebody else's, and the expert goes on from what came of i
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from envs.base import Env, Observation, Outcome
 
@@ -74,6 +74,21 @@ class Lessons(Protocol):
 
     def __call__(self, seed: int, shard: int) -> Iterator[Walk]:
         """Yields the walks of one shard worth imitating; equal arguments, equal walks."""
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """How an embedded policy of one world is made.
+
+    Attributes:
+        lessons: What it learns from.
+        tokens: How many it is trained on.
+        policy: Options of its architecture (`rl.warmstart.embedded.Architecture`) that are not the defaults.
+    """
+
+    lessons: Lessons
+    tokens: int
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
 
 def record(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.old_keys import recorded, recorded_key
 from eval.result import EvalError, EvalResult, load_evals
 
 DEFAULT = "default"
@@ -43,11 +44,10 @@ class RunFolder:
         path = Path(run_dir)
         if not (path / "config.json").is_file():
             raise EvalError(f"{path} is not a run folder (no config.json): give the folder of a run, runs/ID")
-        sources = path / "sources.json"
         return cls(
             path=path,
-            config=_json(path / "config.json"),
-            sources=_json(sources) if sources.is_file() else None,
+            config=recorded(_json(path / "config.json")),
+            sources=_sources(path / "sources.json"),
             metrics=read_metrics(path / "metrics.jsonl"),
             evals=load_evals(path),
             trajectories=sorted((path / "trajectories").glob("*.parquet")),
@@ -116,6 +116,12 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _sources(path: Path) -> dict[str, str] | None:
+    if not path.is_file():
+        return None
+    return {recorded_key(key): source for key, source in _json(path).items()}
 
 
 def _json(path: Path) -> dict[str, Any]:

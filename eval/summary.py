@@ -7,13 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from envs.worlds import noun_of
 from eval.best import Best, best_of
 from eval.compare import compare, disjoint
 from eval.result import AttemptCounts, EvalResult
 from eval.runfolder import RunFolder
-
-NOUNS = {"alfworld": "games", "webshop": "goals"}
-"""What the tasks of an environment are called."""
 
 
 def result_line(run: RunFolder, report_path: Path | str) -> str:
@@ -32,7 +30,7 @@ def result_line(run: RunFolder, report_path: Path | str) -> str:
     figures += passes_text(before, after)
     best = best_of(run)
     parts = [
-        f"{figures} on {played_text(after, NOUNS.get(run.get('env.name'), 'tasks'))}",
+        f"{figures} on {played_text(after, noun_of(run.get('env.name')))}",
         run.method.upper(),
         f"{run.updates} updates",
         *([best_text(best)] if best else []),

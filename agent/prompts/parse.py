@@ -23,8 +23,6 @@ _INNER = r"((?:(?!</?(?:think|action)>).)*)"
 _WELL_FORMED = re.compile(rf"\s*<think>{_INNER}</think>\s*<action>{_INNER}</action>\s*", re.DOTALL)
 _THOUGHT = re.compile(rf"<think>{_INNER}</think>", re.DOTALL)
 _CHINESE = re.compile("[\u4e00-\u9fff]")
-_ENDS = {"alfworld": 30, "webshop": 20}
-_END = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,14 @@ class Parsed:
 Parser = Callable[[str], Parsed]
 
 
-def parser(rule: Literal["strict", "papers"], world: str) -> Parser:
+def parser(rule: Literal["strict", "papers"], tail: int) -> Parser:
     """Returns what reads the responses of a run.
 
     Args:
         rule: See the module docstring.
-        world: Name of the environment; the papers play more or less of a response without an action there.
+        tail: See `parse_as_papers`; the world says it (`envs.world.World.papers_tail`).
     """
-    return parse if rule == "strict" else partial(parse_as_papers, end=_ENDS.get(world, _END))
+    return parse if rule == "strict" else partial(parse_as_papers, tail=tail)
 
 
 def parse(response: str) -> Parsed:
@@ -80,7 +78,7 @@ def _only_action(response: str) -> str:
     return action if in_order and "<think>" not in action and "</think>" not in action else ""
 
 
-def parse_as_papers(response: str, *, end: int) -> Parsed:
+def parse_as_papers(response: str, *, tail: int) -> Parsed:
     """Parses any text as the papers' public code does; never raises.
 
     The action is what stands between the first `<action>` and the first `</action>`, upper or lower case,
@@ -90,12 +88,12 @@ def parse_as_papers(response: str, *, end: int) -> Parsed:
 
     Args:
         response: Any text.
-        end: Characters from the end of a response without an action that are played instead, lower-cased.
+        tail: Characters from the end of a response without an action that are played instead, lower-cased.
     """
     lowered = response.lower()
     start, stop = lowered.find("<action>"), lowered.find("</action>")
     found = start >= 0 and stop >= 0
-    action = lowered[start + len("<action>") : stop].strip() if found else lowered[-end:]
+    action = lowered[start + len("<action>") : stop].strip() if found else lowered[-tail:]
     tagged = "<think>" in response and "</think>" in response
     thought = response.partition("<think>")[2].partition("</think>")[0].strip() if tagged else ""
     return Parsed(thought, action, found and tagged and not _CHINESE.search(response), listed=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,14 @@ from rich.console import Console
 
 from configs.load import Loaded
 from configs.schema import Config
+from configs.show import Docs
 from configs.text import ConfigError, suggest
+from configs.worlds import WORLDS
 from credit.pipeline import Pipeline
 from credit.registry import stages
 from credit.scorer import make_scorer, scorer_names
 from envs.base import Task
+from envs.worlds import world_class
 
 if TYPE_CHECKING:  # torch and transformers take seconds to import: `show` does without
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -38,7 +40,30 @@ def console() -> Console:
 
 def stage_docs(stage: str) -> dict[str, tuple[Any, str]]:
     """Returns {option: (default, meaning)} of a credit stage."""
-    return {f.name: (f.default, f.metadata["doc"]) for f in fields(stages()[stage])}
+    return stages()[stage].documented()
+
+
+def world_docs(name: str) -> dict[str, tuple[Any, str]]:
+    """Returns {option: (default, meaning)} of a built-in world; nothing of one's own, which is not loaded."""
+    return world_class(name).Options.documented() if name in WORLDS else {}
+
+
+DOCS = Docs(stage_docs, world_docs)
+"""What `configs.show` cannot know."""
+
+
+def check_world(loaded: Loaded) -> None:
+    """Checks the world's name and options without opening it.
+
+    Raises:
+        ConfigError: There is no such world, or an option does not fit.
+    """
+    env = loaded.config.env
+    try:
+        world_class(env.name).read_options(env)
+    except ConfigError as error:
+        source = loaded.sources.get(str(error).partition(":")[0])  # "env.options.products: got 0, …"
+        raise ConfigError(f"{error} ({source})" if source else str(error)) from error
 
 
 def credit_pipeline(loaded: Loaded) -> Pipeline:
@@ -174,7 +199,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
         history=prompt.history,
         window=prompt.window,
         max_response_tokens=prompt.max_response_tokens,
-        parser=parser(prompt.parse, config.env.name),
+        parser=parser(prompt.parse, world_class(config.env.name).papers_tail),
     )
 
 

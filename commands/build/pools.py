@@ -7,12 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.tasks import kind_of_world, open_world
-from commands.world import World
 from configs.schema import EnvConfig
 from envs.base import Env
 from envs.pools.pool import EnvPool, LocalPool
 from envs.pools.processes import ProcessPool
+from envs.world import World
+from envs.worlds import open_world, world_class
 
 if TYPE_CHECKING:
     from envs.wire.description import Description
@@ -61,4 +61,4 @@ def _world(env: str) -> World:
 
 def description(env: EnvConfig) -> Description:
     """Says what is played, so that a client and a server can compare."""
-    return kind_of_world(env.name).description(env)
+    return world_class(env.name).description(env)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from commands.world import World
 from configs.schema import Config
 from configs.text import ConfigError
 from envs.subset import Chosen
+from envs.world import World
 from eval.manifest import Manifest
 from eval.result import EvalError
 

@@ -13,16 +13,16 @@ from rich.progress import Progress
 from commands.build.objects import console
 from commands.check_env.processes import replay_elsewhere
 from commands.check_env.splits import check_disjoint
-from commands.own_errors import in_words
-from commands.own_world import OwnWorld, find_class
-from commands.tasks import open_world
-from commands.world import World
 from configs.load import load
 from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.base import EnvError, Task
 from envs.checks import NonConforming, check_env
+from envs.own_errors import in_words
+from envs.own_world import OwnWorld, find_class
 from envs.wire.task_book import task_digest
+from envs.world import World
+from envs.worlds import open_world
 
 
 def run(experiment: str, overrides: Sequence[str], n: int, splits: Sequence[str]) -> None:

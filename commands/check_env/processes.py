@@ -9,12 +9,12 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from commands.tasks import open_world
 from configs.schema import EnvConfig
 from envs.base import Env, Task
 from envs.checks import Checker, NonConforming, choose_admissible
 from envs.pools.replies import check as digest
 from envs.wire.task_book import task_digest
+from envs.worlds import open_world
 
 HASH_SEEDS = ("1", "2")
 """Of strings, in the other processes; ours is random unless PYTHONHASHSEED is set."""

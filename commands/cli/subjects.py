@@ -231,11 +231,11 @@ def random_agent_webshop(
 def _shop(data: str, goals: str, rule: str, products: int, seed: int, max_steps: int) -> EnvConfig:
     from pydantic import ValidationError
 
-    from configs.schema import EnvConfig, WebshopConfig
+    from configs.schema import EnvConfig
 
     try:
-        shop = WebshopConfig(goals=goals, rule=rule, products=products)
-        return EnvConfig(name="webshop", data=data, data_seed=seed, max_steps=max_steps, webshop=shop)
+        shop = {"goals": goals, "rule": rule, "products": products}
+        return EnvConfig(name="webshop", data=data, data_seed=seed, max_steps=max_steps, options=shop)
     except ValidationError as error:
         first = error.errors()[0]
         raise typer.BadParameter(f"--{first['loc'][0]}: {first['msg']}, got {first['input']!r}") from error

@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from commands.tasks import open_world
 from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.alfworld import AlfworldEnv, Game, load_games, load_jsonl, write_jsonl
+from envs.worlds import open_world
 
 
 def generate(out: Path, *, split: str, n: int, difficulty: float, seed: int) -> None:

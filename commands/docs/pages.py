@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from commands.build.objects import stage_docs
+from commands.build.objects import stage_docs, world_docs
 from commands.docs import credit as docs_credit
 from configs.check import is_section
 from configs.load import experiments
@@ -14,6 +14,7 @@ from configs.neutral import NEUTRAL
 from configs.protocol import protocols
 from configs.schema import Config, Section
 from configs.show import as_typed
+from configs.worlds import WORLDS
 from credit.registry import stages
 from rl.tracking.metrics import render_table
 
@@ -61,6 +62,10 @@ def _options() -> str:
     )
     parts = [f"# Options\n{_NOTE}`key.path=value` on the command line, nested keys in YAML. {shipped}\n"]
     parts += [f"## {title}\n\n{_table(rows)}" for title, rows in _sections(Config())]
+    for name in WORLDS:
+        rows = [(f"env.options.{key}", value, text) for key, (value, text) in world_docs(name).items()]
+        if rows:
+            parts.append(f"## World `{name}`\n\n{_table(rows)}")
     for name in stages():
         rows = [(f"credit.{name}.{key}", value, text) for key, (value, text) in stage_docs(name).items()]
         parts.append(f"## Credit stage `{name}`\n\n{_table(rows)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commands.build.objects import stage_docs
+from commands.build.objects import DOCS
 from configs.load import Loaded, load
 from configs.methods import Published, methods, read_method
 from configs.protocol import flat
@@ -43,4 +43,4 @@ def _row(name: str, environment: str, published: Published) -> tuple[str, ...]:
 
 
 def _values(loaded: Loaded) -> dict[str, object]:
-    return {row.path: row.value for row in rows(loaded, stage_docs)}
+    return {row.path: row.value for row in rows(loaded, DOCS)}

@@ -69,6 +69,7 @@ def make_run(
     spelled = ", ".join(f"{name.rpartition('.')[2]}={typed(value)}" for name, value in short.items())
     try:
         loaded = load(experiment, [*fixed, *own])
+        build.check_world(loaded)
         build.credit_pipeline(loaded)
     except ConfigError as error:
         raise ConfigError(f"at {' '.join(own)}:\n{error}") from error

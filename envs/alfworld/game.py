@@ -83,6 +83,15 @@ class Game:
         )
         return hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
 
+    def texts(self) -> dict[str, str | None]:
+        """What a server needs of the game besides its name, family and split (`task_book.content`)."""
+        return {
+            "goal": self.goal,
+            "pddl_problem": self.pddl_problem,
+            "pddl_domain": self.pddl_domain,
+            "grammar": self.grammar,
+        }
+
     def __repr__(self) -> str:
         return f"Game(id={self.id!r}, split={self.split!r}, goal={self.goal!r})"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 
+from configs.worlds import WORLDS
 from envs.base import Env, EnvError
 from envs.pools.placement import Placement
 from envs.pools.replaying import RecoveringPool, ReplayableTrajectory
@@ -18,7 +19,7 @@ from envs.pools.worker import Answer, Request, work
 # Not fork: a copy of a process that has threads (torch's, a server's) may hang at its first lock. A fork of a
 # helper that has none and has imported what is needed takes milliseconds; a new interpreter takes longer.
 _context = multiprocessing.get_context("forkserver")
-_PRELOADED = ("envs.pools.worker", "envs.alfworld", "envs.webshop")
+_PRELOADED = ("envs.pools.worker", *(place.partition(":")[0] for place in WORLDS.values()))
 
 TRIES = 3
 """Times that a request may take its worker with it, and that a worker may die before it has begun."""

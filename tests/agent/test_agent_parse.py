@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.prompts.parse import Parsed, parse, parser
+from envs.worlds import world_class
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ PUBLIC = [
 @pytest.mark.parametrize("world", ["alfworld", "webshop"])
 @pytest.mark.parametrize(("response", "action", "valid"), PUBLIC)
 def test_the_papers_rule_on_responses_with_an_action(response, action, valid, world):
-    parsed = parser("papers", world)(response)
+    parsed = parser("papers", world_class(world).papers_tail)(response)
     assert (parsed.action, parsed.well_formed, parsed.listed) == (action, valid, False)
 
 
@@ -100,23 +101,27 @@ def test_the_papers_rule_on_responses_with_an_action(response, action, valid, wo
     ],
 )
 def test_the_papers_rule_plays_the_end_of_a_response_without_an_action(response, alfworld, webshop):
-    for world, action in (("alfworld", alfworld), ("webshop", webshop), ("world.py:World", alfworld)):
-        parsed = parser("papers", world)(response)
+    for world, action in (
+        ("alfworld", alfworld),
+        ("webshop", webshop),
+        ("docs/examples/storeroom.py:StoreroomWorld", alfworld),
+    ):
+        parsed = parser("papers", world_class(world).papers_tail)(response)
         assert (parsed.action, parsed.well_formed) == (action, False)
 
 
 def test_the_papers_rule_keeps_the_first_thought():
-    assert parser("papers", "alfworld")("<think> a </think>b<think>c</think>").thought == "a"
-    assert parser("papers", "alfworld")("</think>b<think>c").thought == "c"
+    assert parser("papers", 30)("<think> a </think>b<think>c</think>").thought == "a"
+    assert parser("papers", 30)("</think>b<think>c").thought == "c"
 
 
 @given(st.one_of(st.text(), st.lists(pieces, max_size=9).map("".join)))
 def test_what_is_strictly_well_formed_is_so_by_the_papers_rule_unless_it_is_chinese(response):
-    strict, loose = parse(response), parser("papers", "alfworld")(response)
+    strict, loose = parse(response), parser("papers", 30)(response)
     if strict.well_formed and response.lower().count("<action>") == response.lower().count("</action>") == 1:
         assert loose.action == strict.action.lower().strip()
         assert loose.well_formed == (not any("\u4e00" <= letter <= "\u9fff" for letter in response))
 
 
 def test_the_strict_rule_is_the_default_one():
-    assert parser("strict", "alfworld") is parse
+    assert parser("strict", 30) is parse

@@ -39,7 +39,7 @@ def test_an_action_that_fills_a_blank_is_admissible(response, admissible, valid)
 def test_by_the_papers_rule_validity_does_not_ask_for_an_admissible_action(
     response, action, admissible, valid
 ):
-    step = made(response, parser=parser("papers", "alfworld"))
+    step = made(response, parser=parser("papers", 30))
     assert (step.action, step.admissible, step.valid) == (action, admissible, valid)
 
 

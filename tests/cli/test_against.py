@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import run as cli
-from commands.build.objects import stage_docs
+from commands.build.objects import DOCS
 from configs.against import differences, other
 from configs.load import load
 
@@ -51,7 +51,7 @@ def test_a_protocol_is_compared_over_the_command_line():
     overrides = ["train.entropy_coef=0.5", "credit=hgpo"]
     ours = load("webshop_1.5b", overrides)
     theirs, protocol = other("webshop_1.5b", overrides, "protocol/verl_agent")
-    found = {d.path: d for d in differences(ours, theirs, stage_docs, protocol.changes)}
+    found = {d.path: d for d in differences(ours, theirs, DOCS, protocol.changes)}
     assert (found["train.entropy_coef"].ours.value, found["train.entropy_coef"].theirs.value) == (0.5, 0.001)
     assert found["train.entropy_coef"].changes == protocol.changes["train.entropy_coef"]
     assert "env.max_steps" not in found  # 30 on both sides: the method's own

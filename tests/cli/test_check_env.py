@@ -172,7 +172,7 @@ def test_without_the_fault_it_is_content(check):
 
 
 @pytest.mark.parametrize(
-    "words", [("alfworld_cpu", "env.difficulty=0"), ("webshop_cpu", "env.webshop.products=60")]
+    "words", [("alfworld_cpu", "env.difficulty=0"), ("webshop_cpu", "env.options.products=60")]
 )
 def test_the_worlds_of_the_project_are_sound(call, words):  # noqa: F811
     code, lines, error = call("check-env", *words, "env.max_steps=10", "-n", "1")

@@ -194,7 +194,7 @@ def test_a_manifest_is_accepted_back_and_what_differs_is_named(
     ("experiment", "world"),
     [
         ("alfworld_cpu", ["eval.split=valid_unseen"]),
-        ("webshop_cpu", ["env.webshop.products=120", "prompt.template=webshop_bare"]),
+        ("webshop_cpu", ["env.options.products=120", "prompt.template=webshop_bare"]),
         (STOREROOM, []),
     ],
 )

@@ -49,12 +49,12 @@ SWITCHES = {
 
 
 def values(loaded):
-    return {row.path: row.value for row in rows(loaded, build.stage_docs)}
+    return {row.path: row.value for row in rows(loaded, build.DOCS)}
 
 
 def toy_prompts(rule):
     turns, template = TurnFormat(toy_tokenizer()), load_template("alfworld_bare")
-    return PromptBuilder(turns, "append", template, 2, 1500, 30, parser(rule, "alfworld"))
+    return PromptBuilder(turns, "append", template, 2, 1500, 30, parser(rule, 30))
 
 
 def play(policy, prompts):

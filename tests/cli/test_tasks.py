@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from commands.tasks import open_world
 from configs.load import load
-from configs.schema import EnvConfig, WebshopConfig
+from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.webshop import ShopError
 from envs.webshop.generate import NOUN_SOURCE, generate_products
 from envs.webshop.store import write_store
+from envs.worlds import open_world
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def shop(**options):
-    return EnvConfig(name="webshop", webshop=WebshopConfig(products=60, **options))
+    return EnvConfig(name="webshop", options={"products": 60, **options})
 
 
 def test_a_shop_from_the_configuration_is_the_one_its_options_say():
@@ -38,7 +38,7 @@ def test_a_shop_from_the_configuration_is_the_one_its_options_say():
     [({"rule": "papers"}, "test", 500), ({"rule": "upstream"}, "eval", 1000)],
 )
 def test_split_rules_reach_the_shop(options, split, counts):
-    env = EnvConfig(name="webshop", webshop=WebshopConfig(products=600, **options))
+    env = EnvConfig(name="webshop", options={"products": 600, **options})
     assert len(open_world(env).tasks(split)) == counts
 
 
@@ -77,10 +77,10 @@ def test_an_unknown_split_is_named_with_those_there_are():
 
 
 TWICE = """
-from commands.tasks import open_world
+from envs.worlds import open_world
 from configs.load import load
 import random
-world = open_world(load("webshop_cpu", ["env.webshop.products=80"]).config.env)
+world = open_world(load("webshop_cpu", ["env.options.products=80"]).config.env)
 print([(g.id, g.instruction, g.price_limit) for g in world.tasks("train")], sorted(world.shop.drawn.items()))
 env, rng = world.make_env(), random.Random(3)
 for goal in world.tasks("test", 5):

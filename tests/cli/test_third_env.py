@@ -13,15 +13,15 @@ import pytest
 
 from commands.build.pools import description, open_pool
 from commands.check_env import command
-from commands.own_world import find_class
-from commands.tasks import open_world
 from configs.load import load
 from configs.schema import EnvConfig
 from configs.text import ConfigError
 from envs.base import EnvError
 from envs.checks import NonConforming, check_env
+from envs.own_world import find_class
 from envs.pools.remote import RemotePool
 from envs.wire.task_book import task_digest
+from envs.worlds import open_world
 from tests.cli.test_runs import SMALL, call, toy_policy  # noqa: F401  (fixtures)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,8 +341,10 @@ def test_what_is_not_there_is_named_with_what_is(faulty, tmp_path):
         ConfigError, match=r"`env.name` must be alfworld, webshop, or FILE.py:Class.*'alfword'"
     ):
         load("alfworld_cpu", ["env.name=alfword"])
-    with pytest.raises(ConfigError, match=r"`env.options` must be empty for alfworld.*command line"):
-        load("alfworld_cpu", ["env.options.size=3"])
+    with pytest.raises(
+        ConfigError, match=r"env.options: no option 'size'; there are none; env.name is alfworld"
+    ):
+        open_world(load("alfworld_cpu", ["env.options.size=3"]).config.env)
     with pytest.raises(EnvError, match="between 3 and 20, got 2"):
         open_world(CONFIG.model_copy(update={"options": {"places": 2}}))
 

@@ -8,7 +8,10 @@ from dataclasses import asdict
 import pytest
 
 import run as cli
-from commands.warmstart import ASSETS, CURRICULA, LOG, PROVENANCE
+from commands.warmstart import ASSETS, LOG, PROVENANCE
+from configs.worlds import WORLDS
+from envs.worlds import world_class
+from rl.warmstart.embedded import Architecture
 from rl.warmstart.training import WarmstartOptions
 
 START = {"alfworld": (0.25, 0.50), "webshop": (0.10, 0.50)}
@@ -35,7 +38,7 @@ def warmstart(capsys, monkeypatch, tmp_path):
     return warmstart
 
 
-@pytest.mark.parametrize("name", CURRICULA)
+@pytest.mark.parametrize("name", WORLDS)
 def test_the_shipped_policy_is_small_and_as_recorded(name):
     record = recorded(name)
     for file, digest in record["sha256"].items():
@@ -47,20 +50,20 @@ def test_the_shipped_policy_is_small_and_as_recorded(name):
     assert low <= record["evaluation"]["success"] <= high
 
 
-@pytest.mark.parametrize("name", CURRICULA)
+@pytest.mark.parametrize("name", WORLDS)
 def test_the_shipped_policy_was_made_by_the_command_of_now(name):
-    record, now = recorded(name), CURRICULA[name]
+    record, now = recorded(name), world_class(name).lessons()
     made = {
         "options": WarmstartOptions(tokens=now.tokens, seed=record["options"]["seed"]),
         "lessons": now.lessons,
-        "architecture": now.architecture,
+        "architecture": Architecture(**now.policy),
     }
     for part, value in made.items():
         assert record[part] == json.loads(json.dumps(asdict(value))), f"make warmstart again for {name}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CURRICULA)
+@pytest.mark.parametrize("name", WORLDS)
 def test_a_short_run_starts_the_recorded_curve(name, warmstart, tmp_path):
     record = recorded(name)
     arguments = ["--experiment", record["evaluation"]["experiment"], "--work", "w"]

@@ -6,20 +6,20 @@ from collections import Counter
 
 import pytest
 
-from commands import tasks
 from commands.build import pools
 from commands.serve_environments import environment
-from commands.world import World
-from configs import schema_env
 from configs.load import load
-from configs.schema import EnvConfig, WebshopConfig
+from configs.schema import EnvConfig
+from configs.worlds import WORLDS
+from envs import worlds as tasks
 from envs.alfworld import FAMILIES, load_games, write_jsonl
 from envs.alfworld.generate import generate_games
+from envs.alfworld.uploads import UploadedGames
 from envs.base import task_digest
 from envs.pools.remote import RemotePool
 from envs.subset import Roster, subset
 from envs.wire.description import describe
-from envs.wire.task_book import ListedTasks, UploadedGames
+from envs.world import World
 from tests.toy import ToyEnv, toy_tasks
 
 STOREROOM = "docs/examples/storeroom.py:StoreroomWorld"
@@ -28,6 +28,8 @@ STOREROOM = "docs/examples/storeroom.py:StoreroomWorld"
 class Toys(World):
     """A built-in world that no other file knows."""
 
+    splits = ("train",)
+
     def roster(self, split, n=None):
         return Roster.of(toy_tasks(30, split=split))
 
@@ -35,10 +37,7 @@ class Toys(World):
         return {"data": "toys"}
 
     def make_env(self):
-        return ToyEnv(self._env.max_steps)
-
-    def task_book(self):
-        return ListedTasks(self.tasks("train"))
+        return ToyEnv(self.env.max_steps)
 
     @classmethod
     def description(cls, env):
@@ -47,8 +46,7 @@ class Toys(World):
 
 @pytest.fixture
 def toys(monkeypatch):
-    monkeypatch.setitem(tasks.WORLDS, "toys", Toys)
-    monkeypatch.setattr(schema_env, "WORLDS", (*schema_env.WORLDS, "toys"))
+    monkeypatch.setitem(WORLDS, "toys", f"{__name__}:Toys")
     return EnvConfig(name="toys", max_steps=8)
 
 
@@ -88,11 +86,11 @@ def test_what_the_others_say_is_what_it_was():
 def worlds(folder):
     games = generate_games("valid_seen", 60, seed=5, difficulty=0.0)
     write_jsonl(folder / "games.jsonl", sorted(games, key=lambda game: game.family))
-    shop = WebshopConfig(products=120)
+    shop = {"products": 120}
     return {
         "games": (EnvConfig(data=str(folder / "games.jsonl")), "valid_seen"),
-        "shop": (EnvConfig(name="webshop", webshop=shop), "train"),
-        "papers": (EnvConfig(name="webshop", webshop=shop.model_copy(update={"rule": "papers"})), "test"),
+        "shop": (EnvConfig(name="webshop", options=shop), "train"),
+        "papers": (EnvConfig(name="webshop", options={**shop, "rule": "papers"}), "test"),
         "own": (EnvConfig(name=STOREROOM), "test"),
     }
 

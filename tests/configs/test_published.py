@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from commands.build.objects import credit_pipeline, stage_docs
+from commands.build.objects import DOCS, credit_pipeline
 from configs.layers import COMMAND_LINE
 from configs.load import load, load_run, read_config, write_config
 from configs.methods import methods, read_method
@@ -73,7 +73,7 @@ READ = {
         {
             **GRAPHGPO,
             "credit.graphgpo.gamma": 0.2,
-            "env.webshop.mode": "text_rich",
+            "env.options.mode": "text_rich",
             "prompt.window": 5120 + 512,
         },
     ),
@@ -162,7 +162,7 @@ READ |= {
 
 
 def values(loaded):
-    return {row.path: row.value for row in rows(loaded, stage_docs)}
+    return {row.path: row.value for row in rows(loaded, DOCS)}
 
 
 @pytest.mark.parametrize(("method", "world"), READ)
@@ -250,7 +250,7 @@ def test_asked_for_on_the_command_line_other_items_win():
 
 
 def test_the_environment_decides(write):
-    own = load("webshop_1.5b", ["env.name=world.py:World", "env.webshop.rule=papers"])
+    own = load("webshop_1.5b", ["env.name=world.py:World", "env.options.rule=papers"])
     assert "no published settings for world.py:World" in own.notes[0]
     assert own.config.credit.stages["gigpo"]["norm"] == "mean_std"
     alfworld = load("webshop_1.5b", ["env.name=alfworld"])

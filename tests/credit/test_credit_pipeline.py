@@ -47,7 +47,7 @@ def test_order_in_the_mapping_is_the_order_of_stages():
     ("config", "message"),
     [
         ({"gigpoo": {}}, "no stage 'gigpoo'; did you mean 'gigpo'"),
-        ({"gigpo": {"omga": 1}}, "credit.gigpo: no parameter 'omga'; did you mean 'omega'"),
+        ({"gigpo": {"omga": 1}}, "credit.gigpo: no option 'omga'; did you mean 'omega'"),
         ({"gigpo": {"norm": "mean_sdt"}}, "credit.gigpo.norm: got 'mean_sdt'; did you mean 'mean_std'"),
         ({"gigpo": {"omega": -1}}, r"credit.gigpo.omega: got -1.0, expected within \[0, inf\]"),
         ({"gigpo": {"omega": "much"}}, "credit.gigpo.omega: got 'much', expected a number"),

@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from envs.alfworld import AlfworldEnv
+from envs.alfworld.uploads import UploadedGames
 from envs.base import Outcome
 from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
 from envs.server.app import Limits
 from envs.server.env_server import Address, serve
 from envs.wire.description import describe
-from envs.wire.task_book import UploadedGames
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = 15

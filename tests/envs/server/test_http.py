@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 from envs.alfworld import AlfworldEnv
+from envs.alfworld.uploads import UploadedGames
 from envs.base import EnvError
 from envs.server.app import Limits
 from envs.server.env_server import Address, serve
 from envs.wire.messages import HEADER
-from envs.wire.task_book import ListedTasks, UploadedGames, content, task_digest
+from envs.wire.task_book import ListedTasks, content, task_digest
 from serving.errors import ServingError
 from serving.secret import read_token
 from tests.envs.server.started import ENVIRONMENT, ROOT, started

@@ -10,14 +10,14 @@ import pytest
 
 from commands.build.pools import EnvMaker, description, open_pool
 from commands.serve_environments import environment
-from commands.tasks import open_world
 from envs.base import EnvError
 from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
+from envs.worlds import open_world
 from tests.envs.pool.walks import play
 from tests.envs.server.started import ROOT
 
-SHOP = ("env.webshop.products=60", "env.max_steps=8")
+SHOP = ("env.options.products=60", "env.max_steps=8")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_shop_is_the_same_in_process_in_workers_and_on_a_server(url):
 
 
 def test_another_shop_is_refused(url):
-    other = environment("webshop", [*SHOP, "env.webshop.products=61", f"env.urls={url}"])
+    other = environment("webshop", [*SHOP, "env.options.products=61", f"env.urls={url}"])
     with pytest.raises(EnvError, match="option products is 60 there, 61 here"):
         open_pool(other, None)
 

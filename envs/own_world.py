@@ -17,37 +17,39 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from commands.own_errors import in_words
-from commands.world import World, check_split
-from configs.schema import EnvConfig
 from configs.text import ConfigError, suggest
 from envs.base import Env, EnvError, Task
+from envs.own_errors import in_words
 from envs.subset import Roster
+from envs.world import Section, World
 
 if TYPE_CHECKING:
     from envs.wire.description import Description
-    from envs.wire.task_book import ListedTasks
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class OwnWorld(World):
-    """A world of somebody's own, held to what `World` promises.
+    """A class of one's own as a `World`; what it returns is compared with what a `World` promises.
 
     Raises:
         ConfigError: There is no such file, module or class, or it is no world; or an option it does not have.
     """
 
-    def __init__(self, env: EnvConfig) -> None:
-        super().__init__(env)
-        self._name = env.name
-        cls = find_class(env.name)
-        _check_options(cls, env)
-        self._world = cls(env, **env.options)
+    def __init__(self, env: Section) -> None:
+        self.env, self._name = env, env.name
+        self.options = self.read_options(env)
+        self._world = find_class(env.name)(env, **self.options)
         splits = getattr(self._world, "splits", None)
         if isinstance(splits, str) or not isinstance(splits, Iterable):
             raise ConfigError(f"{env.name}: `splits` must list the names of its splits, is {splits!r}")
         self.splits = tuple(splits)
+
+    @classmethod
+    def read_options(cls, env: Section) -> Mapping[str, Any]:
+        """See `World.read_options`: those that its constructor takes by name."""
+        _check_options(find_class(env.name), env)
+        return env.options
 
     def roster(self, split: str, n: int | None = None) -> Roster:
         """See `World.roster`."""
@@ -55,7 +57,7 @@ class OwnWorld(World):
 
     def source(self) -> Mapping[str, Any]:
         """See `World.source`."""
-        return {key: getattr(self._env, key) for key in ("data", "data_seed", "difficulty", "options")}
+        return {key: getattr(self.env, key) for key in ("data", "data_seed", "difficulty", "options")}
 
     def make_env(self) -> Env:
         """See `World.make_env`."""
@@ -67,14 +69,8 @@ class OwnWorld(World):
             )
         return env
 
-    def task_book(self) -> ListedTasks:
-        """See `World.task_book`: a server has all tasks of all splits."""
-        from envs.wire.task_book import ListedTasks
-
-        return ListedTasks(task for split in self.splits for task in self._all(split))
-
     @classmethod
-    def description(cls, env: EnvConfig) -> Description:
+    def description(cls, env: Section) -> Description:
         """See `World.description`: the options, and the source of the world."""
         from envs.wire.description import describe
 
@@ -88,7 +84,7 @@ class OwnWorld(World):
 
     def _all(self, split: str) -> Sequence[Task]:
         """All tasks of a split, checked; classes of before subsets were taken here have a parameter `n`."""
-        check_split(split, self.splits, self._name)
+        self.check_split(split)
         takes_n = len(inspect.signature(self._world.tasks).parameters) > 1
         found = self._world.tasks(split, None) if takes_n else self._world.tasks(split)
         if found is not None and not isinstance(found, Sequence):
@@ -181,7 +177,7 @@ def _source(module: ModuleType) -> bytes:
     return b"\0".join(file.read_bytes() for file in files)
 
 
-def _check_options(cls: type, env: EnvConfig) -> None:
+def _check_options(cls: type, env: Section) -> None:
     parameters = list(inspect.signature(cls).parameters.values())[1:]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from commands.world import GENERATED, World, check_split
-from configs.schema import EnvConfig
-from envs.alfworld import FAMILIES, OFFICIAL_COUNTS, AlfworldEnv, load_games
+from envs.alfworld.demonstrate import AlfworldLessons
+from envs.alfworld.env import AlfworldEnv
+from envs.alfworld.games import FAMILIES, OFFICIAL_COUNTS, load_games
 from envs.alfworld.generate import generate_games
+from envs.alfworld.uploads import UploadedGames
+from envs.demonstration import Curriculum
 from envs.subset import Roster
+from envs.world import GENERATED, Section, World
 
 if TYPE_CHECKING:
     from envs.wire.description import Description
-    from envs.wire.task_book import UploadedGames
 
 
 class Alfworld(World):
     """ALFWorld games: generated, or from files."""
+
+    noun = "games"
+    splits = tuple(OFFICIAL_COUNTS)
 
     def roster(self, split: str, n: int | None = None) -> Roster:
         """See `World.roster`; there are as many generated games as are wanted, by default as official ones.
@@ -25,10 +30,10 @@ class Alfworld(World):
         Each is drawn in the official proportions of the families, so the first n are a fair sample already,
         and more start with the same ones.
         """
-        env = self._env
+        env = self.env
         if env.data != GENERATED:
             return Roster.of(load_games(env.data, split, skip_corrupt=env.skip_corrupt))
-        check_split(split, tuple(OFFICIAL_COUNTS), "generated games")
+        self.check_split(split)
         wanted = n or OFFICIAL_COUNTS[split]
         return Roster.of(generate_games(split, wanted, seed=env.data_seed, difficulty=env.difficulty))
 
@@ -38,23 +43,26 @@ class Alfworld(World):
 
     def source(self) -> Mapping[str, Any]:
         """See `World.source`."""
-        env = self._env
+        env = self.env
         made = {"data_seed": env.data_seed, "difficulty": env.difficulty} if env.data == GENERATED else {}
         return {"data": env.data} | made
 
     def make_env(self) -> AlfworldEnv:
         """See `World.make_env`."""
-        return AlfworldEnv(max_steps=self._env.max_steps, anchor=self._env.anchor)
+        return AlfworldEnv(max_steps=self.env.max_steps, anchor=self.env.anchor)
 
     def task_book(self) -> UploadedGames:
         """See `World.task_book`: a server is sent the games."""
-        from envs.wire.task_book import UploadedGames
-
         return UploadedGames()
 
     @classmethod
-    def description(cls, env: EnvConfig) -> Description:
+    def description(cls, env: Section) -> Description:
         """See `World.description`; games travel whole, so where they come from does not matter."""
         from envs.wire.description import describe
 
         return describe("alfworld", {"max_steps": env.max_steps, "anchor": env.anchor})
+
+    @classmethod
+    def lessons(cls) -> Curriculum:
+        """See `World.lessons`."""
+        return Curriculum(AlfworldLessons(), tokens=8_000_000)

@@ -1,0 +1,78 @@
+"""Names of options that have changed: old files, command lines and run folders go on working."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+STAGES: dict[str, str] = {}
+"""Old name of a credit stage → its name."""
+
+_WEBSHOP = {
+    "products": 1000,
+    "goals": "synthetic",
+    "rule": "by_product",
+    "order": 233,
+    "mode": "text",
+    "results_a_page": 10,
+    "ids": "asin",
+    "show_instruction": True,
+    "show_attributes": False,
+    "partial_reward": False,
+}
+"""What a run folder says of `env.webshop` that nobody has set: it lists every option with its value."""
+
+
+def renamed(tree: Mapping[str, Any], label: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Returns a layer with the names of now, and one line for each old one.
+
+    Args:
+        tree: Options as in an experiment file.
+        label: Where they stand.
+    """
+    new, hints = dict(tree), []
+    env = new.get("env")
+    if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
+        section = dict(env)
+        old = section.pop("webshop")
+        section["options"] = {**old, **(section.get("options") or {})}
+        new["env"] = section
+        hints += [f"`env.webshop.{key}` ({label}) is called `env.options.{key}` now" for key in old]
+    credit = new.get("credit")
+    if isinstance(credit, Mapping):
+        section, met = _stages(credit)
+        if isinstance(credit.get("stages"), Mapping):
+            section["stages"], listed = _stages(credit["stages"])
+            met |= listed
+        new["credit"] = section
+        hints += [f"the credit stage `{old}` ({label}) is called `{STAGES[old]}` now" for old in sorted(met)]
+    return new, tuple(hints)
+
+
+def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a run folder's configuration (every option is listed) as this version would have written it."""
+    env = config.get("env")
+    if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
+        known = env["webshop"] if env.get("name") == "webshop" else {}
+        said = {key: value for key, value in known.items() if key not in _WEBSHOP or value != _WEBSHOP[key]}
+        config = {**config, "env": {**env, "webshop": said}}
+    return renamed(config, "")[0]
+
+
+def recorded_key(key: str) -> str:
+    """Returns the name of now of a dotted key that a run folder lists the source of."""
+    parts = key.split(".")
+    if parts[:2] == ["env", "webshop"]:
+        parts[1] = "options"
+    if parts[:2] == ["credit", "stages"] and len(parts) > 2:
+        parts[2] = STAGES.get(parts[2], parts[2])
+    return ".".join(parts)
+
+
+def stages_renamed(stages: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a method's stages under the names of now, in their order."""
+    return _stages(stages)[0]
+
+
+def _stages(tree: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    return {STAGES.get(key, key): value for key, value in tree.items()}, set(tree) & set(STAGES)

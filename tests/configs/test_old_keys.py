@@ -1,0 +1,83 @@
+"""Options that have another name now: files, command lines and run folders with the old one go on working."""
+
+import json
+
+import pytest
+
+from commands.build.objects import check_world
+from configs.check import validate
+from configs.load import load, load_run, write_config
+from configs.old_keys import recorded, recorded_key
+from configs.text import ConfigError
+from eval.runfolder import RunFolder
+
+# What a run folder of the time said of the shop, every option with its value.
+SHOP = {
+    **{"products": 2700, "goals": "synthetic", "rule": "by_product", "order": 233, "mode": "text"},
+    **{"results_a_page": 4, "ids": "rank", "show_instruction": False, "show_attributes": False},
+    "partial_reward": False,
+}
+
+
+def as_of_old(config, shop):
+    """The configuration as a run folder of the time has it."""
+    saved = config.model_dump(mode="json")
+    saved["env"] |= {"options": {}, "webshop": shop}
+    return saved
+
+
+def test_an_old_name_on_the_command_line_is_taken_with_a_hint():
+    old = load("webshop_cpu", ["env.webshop.products=80", "env.webshop.rule=papers"])
+    assert old.config == load("webshop_cpu", ["env.options.products=80", "env.options.rule=papers"]).config
+    assert old.notes == (
+        "`env.webshop.products` (command line) is called `env.options.products` now",
+        "`env.webshop.rule` (command line) is called `env.options.rule` now",
+    )
+    assert old.source("env.options.products") == "command line"
+    assert load("webshop_cpu").notes == ()
+
+
+def test_an_old_name_in_a_file_is_taken_and_what_stands_above_wins(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: webshop_cpu\nenv: {webshop: {products: 90, ids: asin}}", encoding="utf-8")
+    options = load(str(file), ["env.options.ids=rank"]).config.env.options
+    assert (options["products"], options["ids"], options["results_a_page"]) == (90, "rank", 4)
+
+
+def test_a_misspelt_old_name_is_refused_like_a_misspelt_new_one():
+    for path in ("env.webshop", "env.options"):
+        with pytest.raises(ConfigError, match="no option 'prodcts'; did you mean 'products'"):
+            check_world(load("webshop_cpu", [f"{path}.prodcts=3"]))
+
+
+@pytest.mark.parametrize(
+    ("preset", "shop"), [("webshop_cpu", SHOP), ("alfworld_cpu", {**SHOP, "ids": "asin"})]
+)
+def test_an_old_run_folder_is_the_run_it_was(tmp_path, preset, shop):
+    """Also a run that plays something else: its folder lists the shop's options too, and they mean nothing."""
+    now = load(preset).config
+    saved = as_of_old(now, shop)
+    assert validate(recorded(saved), {}) == now
+    write_config(now, tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    (tmp_path / "sources.json").write_text(
+        json.dumps({"env.webshop.products": "mine.yaml"}), encoding="utf-8"
+    )
+    assert load_run(tmp_path).config == now
+    run = RunFolder.read(tmp_path)
+    assert run.config == now.model_dump(mode="json")
+    assert run.source("env.options.products") == "mine.yaml"
+
+
+def test_what_is_recorded_now_stays_as_it_is():
+    for preset in ("webshop_cpu", "alfworld_1.5b"):
+        saved = load(preset).config.model_dump(mode="json")
+        assert recorded(saved) == saved
+    for key in ("env.options.products", "credit.stages.scpo.theta", "train.lr"):
+        assert recorded_key(key) == key
+
+
+def test_another_world_drops_the_options_of_the_old_one():
+    assert load("webshop_cpu", ["env.name=alfworld"]).config.env.options == {}
+    own = load("webshop_cpu", ["env.options.places=4", "env.name=docs/examples/storeroom.py:StoreroomWorld"])
+    assert own.config.env.options == {"places": 4}
