@@ -54,7 +54,7 @@ def test_a_misspelt_old_name_is_refused_like_a_misspelt_new_one():
     ("preset", "shop"), [("webshop_cpu", SHOP), ("alfworld_cpu", {**SHOP, "ids": "asin"})]
 )
 def test_an_old_run_folder_is_the_run_it_was(tmp_path, preset, shop):
-    """Also a run that plays something else: its folder lists the shop's options too, and they mean nothing."""
+    """Also one of another world: its folder lists the shop's options too, and they mean nothing."""
     now = load(preset).config
     saved = as_of_old(now, shop)
     assert validate(recorded(saved), {}) == now
