@@ -10,7 +10,9 @@ from typing import Any
 
 from rich.status import Status
 
-from commands.build import objects as build
+from commands.build.declared import credit_pipeline
+from commands.build.services import credit_services
+from commands.build.terminal import open_console
 from configs.check import validate
 from configs.layers import COMMAND_LINE, Layer, credit_layers
 from configs.load import Loaded, read_config
@@ -71,7 +73,7 @@ def run(
     recording = _read(opened, source, updates, methods)
 
     folder = out or source.folder
-    with build.console().status("replaying") as status:
+    with open_console().status("replaying") as status:
         watched = _watched(recording, status)
         replayed = replay(watched, methods, folder / "replay.parquet", seed=seed, most=show)
     own = source.config.credit.name if source.config else ""
@@ -172,12 +174,12 @@ def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> t
     methods: list[Method] = []
     services: dict[str, Any] = {}  # a scorer may hold a model: one for all
     for one in loaded:
-        pipeline = build.credit_pipeline(one)
+        pipeline = credit_pipeline(one)
         _refuse(pipeline, source)
         if pipeline.name in [method.name for method in methods]:
             raise ConfigError(f"--credit names the method {pipeline.name!r} twice; name it once")
         if pipeline.requires - set(services):
-            services |= build.services(one.config, pipeline)
+            services |= credit_services(one.config, pipeline)
         methods.append(Method(pipeline.name, pipeline, services, one.config.credit.stages))
     return loaded[0].config.seed, methods
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from agent.server.app import Limits
 from agent.server.policy_server import TOKEN_VARIABLE, Served, serve
 from agent.wire.messages import describe
-from commands.build import objects as build
+from commands.build.models import model_and_tokenizer, prompt_builder
 from commands.build.policy import make_policy
+from commands.build.terminal import use_threads
 from configs.load import load
 from configs.text import ConfigError
 from envs.server.env_server import Address
@@ -42,9 +43,9 @@ def run(
             "command generator.backend=torch or generator.backend=vllm"
         )
     token = read_token(token_file, TOKEN_VARIABLE)
-    build.use_threads(config.threads)
-    model, tokenizer = build.model_and_tokenizer(config)
-    prompts = build.prompt_builder(config, tokenizer)
+    use_threads(config.threads)
+    model, tokenizer = model_and_tokenizer(config)
+    prompts = prompt_builder(config, tokenizer)
     policy = make_policy(config, model, prompts)
     served = Served(
         policy,

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
-from commands.build.objects import check_window
+from commands.build.models import check_window
 from configs.schema import Config
 from configs.text import ConfigError
 from rl.learner.torch_engine import unique_weights

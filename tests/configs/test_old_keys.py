@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from commands.build.objects import check_world
+from commands.build.declared import check_world
 from configs.check import validate
 from configs.load import load, load_run, write_config
 from configs.old_keys import recorded, recorded_key
