@@ -63,8 +63,9 @@ def sweep(
 ) -> None:
     """Run every point of a sweep with every seed; write its table and picture."""
     from commands.experiments import sweep as command
+    from commands.experiments.launching import Options
 
-    options = command.Options(parallel, count, seed, out, launcher, launcher_option or [], dry_run)
+    options = Options(parallel, count, seed, out, launcher, launcher_option or [], dry_run)
     if wandb:
         from commands.experiments.wandb_sweep import run
 
@@ -90,7 +91,7 @@ def ablate(
 ) -> None:
     """Run named variants on matched seeds; write the table with intervals, paired tests and effect sizes."""
     from commands.experiments import ablate as command
-    from commands.experiments.sweep import Options
+    from commands.experiments.launching import Options
 
     try:
         chosen = [int(seed) for seed in (seeds or "").split(",") if seed.strip()]
