@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.server.app import Limits
-from agent.server.policy_server import TOKEN_VARIABLE, Served, serve
-from agent.wire.messages import describe
+from agent.server.app import ConversationLimits
+from agent.server.policy_server import Served, serve
+from agent.wire.messages import TOKEN_VARIABLE, describe
 from commands.build.models import model_and_tokenizer, prompt_builder
 from commands.build.policy import make_policy
 from commands.build.terminal import use_threads
 from configs.load import load
 from configs.text import ConfigError
-from envs.server.env_server import Address
+from serving.address import Address
 from serving.secret import read_token
 
 
@@ -22,7 +22,7 @@ def run(
     overrides: Sequence[str],
     *,
     address: Address,
-    limits: Limits,
+    limits: ConversationLimits,
     token_file: Path | None,
     drain_seconds: float,
 ) -> None:
@@ -34,7 +34,7 @@ def run(
 
     Raises:
         ConfigError: The experiment cannot be read, its model not be loaded, or its backend is `server`.
-        EnvError: See `agent.server.policy_server.serve`.
+        ServingError, PolicyError: See `agent.server.policy_server.serve`.
     """
     config = load(experiment, overrides).config
     if config.generator.backend == "server":

@@ -86,8 +86,7 @@ def _servers(
 ) -> Policy:
     from agent.client.sender import TransferOptions
     from agent.policies.server_policy import ServerPolicy
-    from agent.server.policy_server import TOKEN_VARIABLE
-    from agent.wire.messages import describe
+    from agent.wire.messages import TOKEN_VARIABLE, describe
     from serving.secret import read_token
 
     options = config.generator
