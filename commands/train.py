@@ -149,8 +149,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             policy,
             learner,
             pipeline,
-            play=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
-            plan=RunSchedule(
+            settings=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
+            schedule=RunSchedule(
                 config.train.updates,
                 config.seed,
                 config.eval.every,

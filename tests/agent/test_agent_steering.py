@@ -102,7 +102,7 @@ def test_tokens_of_answers_that_were_not_played_are_counted():
         steering=Wish("go left"),
     )
     spare = [spare for g in running.play() for tr in g for s in tr.steps for spare in s.spare]
-    assert running.tally.unplayed == sum(len(one.ids) for one in spare) > 0
+    assert running.counts.unplayed == sum(len(one.ids) for one in spare) > 0
 
 
 @BOTH

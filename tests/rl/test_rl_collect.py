@@ -63,7 +63,7 @@ def rolled(
     **options,
 ):
     policy = ScriptedPolicy(TOKENIZER, scripted_expert(error=error))
-    play = RolloutSettings(
+    settings = RolloutSettings(
         environments,
         TASKS,
         PROMPTS,
@@ -73,7 +73,7 @@ def rolled(
         early_stop=options.pop("early_stop", False),
         options=RolloutOptions(**options),
     )
-    return collect(policy, play, filters, position=position, seed=3, on_progress=on_progress)
+    return collect(policy, settings, filters, position=position, seed=3, on_progress=on_progress)
 
 
 def numbers(collected):

@@ -329,12 +329,12 @@ class Reader(Reweighter):
 
 def probes(world, *stages, services=None, **options):
     learner = make_learner(world.model)
-    play = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
+    settings = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
     return Probes(
         ScriptedPolicy(world.tokenizer, scripted_expert(0.0)),
         learner,
         Pipeline((build("returns", {}), build("gigpo", {}), *stages), "mine"),
-        play=play,
+        settings=settings,
         options=ProbeOptions(**options),
         services=services or {},
         seed=5,
