@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import did_you_mean
-from credit.scorer._model import Model, check_source, itself, need, not_loaded, place
+from configs.params import did_you_mean
+from credit.scorer.models import Model, check_source, itself, need, not_loaded, place
 
 IDENTICAL = ("score", "one")
 

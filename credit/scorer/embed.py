@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.scorer._around import batches
-from credit.scorer._model import TEXTS_REMEMBERED, Model, check_source, itself, need, not_loaded, place
+from credit.scorer.around import batches
+from credit.scorer.models import TEXTS_REMEMBERED, Model, check_source, itself, need, not_loaded, place
 
 TOKEN_BUDGET = 16384
 """Most padded tokens of one batch of texts."""
