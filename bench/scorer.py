@@ -31,10 +31,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from credit.base import Context, Shaped, Signals, StepTable
 from credit.parts.siblings import step_texts
 from credit.scorer import around_model, bge
+from credit.signals import Context, Shaped, Signals
 from credit.stages.scpo import SCPO
+from credit.table import StepTable
 from envs.alfworld.demonstrate import demonstrate
 from envs.alfworld.generate import generate_games
 

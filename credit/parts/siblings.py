@@ -8,9 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from credit.base import Context, StepTable
 from credit.parts.matching import Layout, reduce
 from credit.scorer.base import PairScorer
+from credit.signals import Context
+from credit.table import StepTable
 
 PAIR_METRICS = {
     "scored_pairs": "step pairs compared, before removing equal ones",

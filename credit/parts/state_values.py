@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import TERMINAL, StepTable
 from credit.scorer.base import PairScorer
 from credit.stages.gigpo import similar_texts
 from credit.statistics import centre, codes, peer_ids, tied
+from credit.table import TERMINAL, StepTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,8 @@ from functools import cached_property
 
 import numpy as np
 
-from credit.base import Advantage, PerToken, StepTable
+from credit.signals import Advantage, PerToken
+from credit.table import StepTable
 
 TEACHERS = ("peer", "hindsight")
 TEACHER_DOC = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from credit.scorer.base import ModelScorer, PairScorer, Pairs
+from credit.scorer.base import ModelScorer, Pairs, PairScorer
 
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 """Largest score of two texts that differ, where equal ones score 1 by definition."""

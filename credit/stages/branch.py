@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import Steer, param
+from configs.params import param
+from credit.base import Steer
 from credit.stages.sso import SSO, n_rollouts, state_score
 
 

@@ -7,9 +7,12 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS
 from credit.statistics import codes, normalise, normalise_float32, peer_ids, votes_of
+from credit.table import StepTable
 
 
 def exact_anchor_groups(table: StepTable) -> np.ndarray:

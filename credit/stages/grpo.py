@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals
 from credit.statistics import normalise, normalise_float32, peer_range, tied
+from credit.table import StepTable
 
 UNITS = ("trajectories", "rows", "first_row")
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Reweighter
 from credit.parts.teacher_gaps import (
     GAP_METRICS,
     MAX_EXPONENT,
@@ -17,7 +18,9 @@ from credit.parts.teacher_gaps import (
     added,
     rebalanced,
 )
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.statistics import normalise
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.stages.gigpo import exact_anchor_groups
 from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS, group_metrics
 from credit.statistics import TIE_TOLERANCE, normalise, normalise_float32, peer_ids, peer_range, votes_of
+from credit.table import StepTable
 
 
 def history_groups(table: StepTable, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from credit.base import AuxLoss, Context, Signals, StepTable, Weighted, param
+from configs.params import param
+from credit.base import AuxLoss
 from credit.parts.teacher_gaps import GAP_METRICS, TEACHER_DOC, TEACHERS, Gaps, ReadsTeacher
+from credit.signals import Context, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
 from credit.parts.state_values import Visits, potentials, step_visits
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS
 from credit.statistics import centre, codes, normalise, peer_ids, peer_range, tied, votes_of
+from credit.table import StepTable
 
 
 def prefix_peers(table: StepTable) -> np.ndarray:

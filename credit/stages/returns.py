@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Shaped, Shaper, Signals, StepTable, param
+from configs.params import param
+from credit.base import Shaper
+from credit.signals import Context, Shaped, Signals
+from credit.table import StepTable
 
 
 def discounted_returns(reward: np.ndarray, start: np.ndarray, gamma: float) -> np.ndarray:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, PerToken, Reweighter, Signals, StepTable, param
+from configs.params import param
+from credit.base import Reweighter
 from credit.parts.teacher_gaps import (
     TEACHER_DOC,
     TEACHERS,
@@ -18,6 +19,8 @@ from credit.parts.teacher_gaps import (
     mixed,
     per_token,
 )
+from credit.signals import Context, Estimated, PerToken, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.stages.gigpo import exact_anchor_groups
 from credit.stages.grpo import GROUP_METRICS, group_metrics
 from credit.stages.returns import discounted_returns
 from credit.statistics import TIE_TOLERANCE, centre, codes, peer_ids, peer_range, votes_of
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import AuxLoss, Context, Signals, StepTable, Weighted, param
+from configs.params import param
+from credit.base import AuxLoss
 from credit.parts.teacher_gaps import GAP_METRICS, TEACHER_DOC, TEACHERS, Gaps, ReadsTeacher, sigmoid
+from credit.signals import Context, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

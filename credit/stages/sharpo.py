@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
+from configs.params import param
+from credit.base import Reweighter
 from credit.parts.teacher_gaps import (
     TEACHER_DOC,
     TEACHERS,
@@ -20,6 +21,8 @@ from credit.parts.teacher_gaps import (
     scaled,
     sigmoid,
 )
+from credit.signals import Context, Estimated, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

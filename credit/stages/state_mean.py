@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.statistics import codes, normalise, peer_ids
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals, StepTable
 from credit.pipeline import Pipeline
+from credit.signals import Context, Signals
 from credit.stages.hgpo import HGPO, history_groups
+from credit.table import StepTable
 from tests.credit.walks import grouped, groups_of_walks
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals
 from credit.parts.state_values import Visits, potentials, step_visits
 from credit.pipeline import Pipeline
+from credit.signals import Context, Signals
 from credit.stages.progpo_peer import ProGPOPeer, prefix_peers
 from tests.credit.paths import groups, path, table_of
 

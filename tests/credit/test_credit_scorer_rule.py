@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals
 from credit.parts.matching import ORDERS, Layout, Matching
 from credit.scorer import around_model
+from credit.signals import Context, Signals
 from credit.stages.scpo import SCPO, allocate
 from tests.credit.conftest import table_from
 from tests.credit.fake_model import FakeModel

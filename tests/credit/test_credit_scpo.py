@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
 from credit.stages.scpo import ORDERS, SCPO, allocate, visiting_order
+from credit.table import StepTable
 
 
 class Exact:
