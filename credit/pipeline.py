@@ -14,7 +14,7 @@ from configs.params import did_you_mean
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.parts.effect import effect_doc, effects
 from credit.parts.stage_runs import Act, act
-from credit.parts.teacher_gaps import per_row
+from credit.parts.token_rows import per_row
 from credit.registry import all_stages, build_stage
 from credit.signals import Context, PerToken, Signals
 from credit.table import StepTable

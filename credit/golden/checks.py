@@ -20,7 +20,7 @@ from credit.golden.cases import (
     unit_of,
 )
 from credit.parts.t2po_rules import resample
-from credit.parts.teacher_gaps import per_token
+from credit.parts.token_rows import per_token
 from credit.pipeline import Pipeline
 from credit.signals import Context
 from credit.stages.gigpo import GiGPO

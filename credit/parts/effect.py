@@ -18,7 +18,7 @@ import numpy as np
 
 from credit.base import Shaper, Stage
 from credit.parts.stage_runs import Act, without
-from credit.parts.teacher_gaps import per_token, token_rows
+from credit.parts.token_rows import per_token, token_rows
 from credit.signals import Advantage, PerToken
 from credit.table import StepTable
 

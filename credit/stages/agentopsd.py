@@ -8,6 +8,7 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Reweighter
+from credit.parts.discounting import discounted_returns
 from credit.parts.teacher_gaps import (
     TEACHER_DOC,
     TEACHERS,
@@ -16,12 +17,10 @@ from credit.parts.teacher_gaps import (
     Gaps,
     ReadsTeacher,
     mixed,
-    per_row,
-    scaled,
     sigmoid,
 )
+from credit.parts.token_rows import per_row, scaled
 from credit.signals import Context, Estimated, Signals
-from credit.stages.returns import discounted_returns
 from credit.statistics import normalise
 from credit.table import StepTable
 

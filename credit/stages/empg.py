@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Reweighter
-from credit.parts.teacher_gaps import added, alike, per_row, scaled, token_rows
+from credit.parts.token_rows import added, alike, per_row, scaled, token_rows
 from credit.signals import Advantage, Context, Estimated, Signals
 from credit.statistics import centre
 from credit.table import StepTable

@@ -9,8 +9,8 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Shaper
+from credit.parts.anchors import similar_texts
 from credit.signals import Context, Shaped, Signals
-from credit.stages.gigpo import similar_texts
 from credit.statistics import codes, peer_ids
 from credit.table import TERMINAL, StepTable
 

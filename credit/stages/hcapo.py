@@ -15,9 +15,9 @@ from credit.parts.teacher_gaps import (
     TEACHERS,
     Gaps,
     ReadsTeacher,
-    added,
     rebalanced,
 )
+from credit.parts.token_rows import added
 from credit.signals import Context, Estimated, Signals, require_returns
 from credit.statistics import normalise
 from credit.table import StepTable

@@ -8,10 +8,9 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Reweighter
-from credit.parts.teacher_gaps import added, scaled
+from credit.parts.token_rows import added, scaled
 from credit.signals import Context, Estimated, Signals
-from credit.stages.grpo import unit_weight
-from credit.statistics import codes, normalise, peer_ids, peer_range, tied, votes_of
+from credit.statistics import codes, normalise, peer_ids, peer_range, tied, unit_weight, votes_of
 from credit.table import StepTable
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from configs.params import param
 from credit.base import Reweighter
 from credit.parts.continuations import PROPOSERS, Candidate, Judge, Segment, candidates
-from credit.parts.teacher_gaps import added
+from credit.parts.token_rows import added
 from credit.signals import Context, Estimated, Signals
 from credit.table import StepTable
 

@@ -9,8 +9,7 @@ import numpy as np
 from configs.params import param
 from credit.base import Estimator
 from credit.signals import Context, Estimated, Signals
-from credit.stages.grpo import GROUP_METRICS, UNITS, group_metrics, unit_weight
-from credit.statistics import centre
+from credit.statistics import GROUP_METRICS, UNITS, centre, group_metrics, unit_weight
 from credit.table import StepTable
 
 

@@ -17,8 +17,8 @@ from credit.parts.teacher_gaps import (
     ReadsTeacher,
     bounded_exp,
     mixed,
-    per_token,
 )
+from credit.parts.token_rows import per_token
 from credit.signals import Context, Estimated, PerToken, Signals
 from credit.table import StepTable
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Shaper
+from credit.parts.anchors import exact_anchor_groups
 from credit.parts.matching import ORDERS, Known, Layout, Matching, visiting_order
 from credit.parts.siblings import PAIR_METRICS, PairScores, Sibling, rank_references, step_texts
 from credit.signals import Context, Shaped, Signals, require_returns
-from credit.stages.gigpo import exact_anchor_groups
 from credit.table import StepTable
 
 __all__ = ["ORDERS", "SCPO", "allocate", "visiting_order"]

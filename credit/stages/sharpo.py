@@ -16,11 +16,10 @@ from credit.parts.teacher_gaps import (
     Gaps,
     ReadsTeacher,
     mixed,
-    per_row,
     rebalanced,
-    scaled,
     sigmoid,
 )
+from credit.parts.token_rows import per_row, scaled
 from credit.signals import Context, Estimated, Signals
 from credit.table import StepTable
 

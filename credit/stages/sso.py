@@ -11,8 +11,8 @@ import numpy as np
 
 from configs.params import param
 from credit.base import Shaper
+from credit.parts.discounting import discounted_returns
 from credit.signals import Context, Shaped, Signals, require_returns
-from credit.stages.returns import discounted_returns
 from credit.statistics import codes, normalise, peer_ids
 from credit.table import TERMINAL, StepTable
 

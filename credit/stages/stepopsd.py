@@ -17,9 +17,9 @@ from credit.parts.teacher_gaps import (
     ReadsTeacher,
     bounded_exp,
     mixed,
-    per_token,
     rebalanced,
 )
+from credit.parts.token_rows import per_token
 from credit.signals import Context, Estimated, PerToken, Signals
 from credit.table import StepTable
 
