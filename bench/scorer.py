@@ -195,7 +195,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{options.groups} groups of {GROUP}, {len(table)} steps, {lost:.0%} of trajectories failed")
     print(f"{'':<40}{'read':>11}{'computed':>11}{'ratio':>7}{'seconds':>9}  credit against pair by pair")
     with tempfile.TemporaryDirectory() as folder:
-        source = write_reranker(Path(folder) / "model", step_texts(table, SCPO()).tolist())
+        stage = SCPO()
+        texts = step_texts(table, stage.step_text, stage.max_pair_len).tolist()
+        source = write_reranker(Path(folder) / "model", texts)
         bge.load = load_reranker
         compare(table, str(source), Path(folder) / "scores.sqlite")
 
