@@ -32,7 +32,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.types import Request
-from commands.build.objects import hush
+from commands.build.terminal import hush
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions

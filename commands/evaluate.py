@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from commands.build import checkpoints
-from commands.build import objects as build
+from commands.build.evaluation import evaluation
+from commands.build.models import model_and_tokenizer, prompt_builder, tell_thinking
 from commands.build.policy import ready_policy
 from commands.build.pools import open_pool
 from commands.build.tasks import FOLDER, eval_tasks
+from commands.build.terminal import open_console, use_threads
 from commands.provenance import provenance
 from configs.load import load, load_run
 from configs.text import ConfigError
@@ -37,14 +39,14 @@ def run(
     loaded = load(experiment, overrides) if run_dir is None else load_run(run_dir, overrides)
     config = loaded.config
     checkpoint = None if run_dir is None else (checkpoints.best if best else checkpoints.newest)(run_dir)
-    build.use_threads(config.threads)
+    use_threads(config.threads)
     world = open_world(config.env)
     chosen, manifest = eval_tasks(config, world)
     tasks = chosen.tasks
-    model, tokenizer = build.model_and_tokenizer(config, checkpoint and checkpoint.path)
-    prompts = build.prompt_builder(config, tokenizer)
-    console = build.console()
-    build.tell_thinking(prompts, console)
+    model, tokenizer = model_and_tokenizer(config, checkpoint and checkpoint.path)
+    prompts = prompt_builder(config, tokenizer)
+    console = open_console()
+    tell_thinking(prompts, console)
     listed = manifest.write(_manifest_file(config.name, manifest, run_dir, out))
     console.print(f"{manifest.n} of {manifest.of} tasks of {manifest.split}: {manifest.counts}")
     absent = f"absent families: {', '.join(manifest.absent)}" if manifest.absent else None
@@ -59,7 +61,7 @@ def run(
         open_pool(config.env, world) as pool,
         console.status(f"{name}: {attempts} {noun}") as status,
     ):
-        result = build.evaluation(
+        result = evaluation(
             config,
             ready_policy(config, model, prompts),
             prompts,

@@ -11,14 +11,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from commands.build import objects as build
+from commands.build.models import ROOT
+from commands.build.terminal import open_console
 from commands.gpu_memory import GIB, Memory, memory_of, model_shape, training_of
 from configs.load import Loaded, load
 from configs.schema import Config
 from configs.text import ConfigError
 from rl.learner.memory import training_state
 
-GPUS = build.ROOT / "docs" / "gpu.md"
+GPUS = ROOT / "docs" / "gpu.md"
 COUNTS = (1, 2, 4, 8, 16, 32)
 """Ranks that are tried where none are named."""
 
@@ -225,7 +226,7 @@ def _title(loaded: Loaded, found: Memory, ranks: int) -> str:
 
 
 def _print(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths, hints: Sequence[str]) -> None:
-    console: Console = build.console()
+    console: Console = open_console()
     table = Table(*_COLUMNS, title=_title(loaded, found, ranks), title_justify="left")
     for column in table.columns[1:4]:
         column.justify = "right"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from transformers import AutoConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
-from commands.build import objects as build
+from commands.build.declared import credit_pipeline
+from commands.build.models import ROOT
 from configs.load import Loaded
 from configs.schema import Config
 from configs.text import ConfigError
@@ -120,7 +121,7 @@ def model_shape(path: str) -> Shape:
 
 
 def _model_config(path: str) -> PretrainedConfig:
-    for folder in (Path(path), build.ROOT / path):
+    for folder in (Path(path), ROOT / path):
         if (folder / "config.json").is_file():
             return AutoConfig.from_pretrained(folder)
     if path in KNOWN:
@@ -218,7 +219,7 @@ def _activations(training: Training) -> str:
 
 
 def _reference(loaded: Loaded, shape: Shape, b: int) -> int:
-    needed = loaded.config.train.kl_coef > 0 or "logp_ref" in build.credit_pipeline(loaded).token_columns
+    needed = loaded.config.train.kl_coef > 0 or "logp_ref" in credit_pipeline(loaded).token_columns
     return b * shape.parameters if needed else 0
 
 

@@ -11,9 +11,11 @@ from configs.schema import EnvConfig
 from configs.text import ConfigError
 from configs.worlds import WORLDS
 from envs.pools.pool import LocalPool
-from envs.server.app import Limits
-from envs.server.env_server import Address, serve
+from envs.server.app import SessionLimits
+from envs.server.env_server import serve
+from envs.wire.messages import TOKEN_VARIABLE
 from envs.worlds import open_world
+from serving.address import Address
 from serving.secret import read_token
 
 
@@ -23,7 +25,7 @@ def run(
     *,
     address: Address,
     workers: int | None,
-    limits: Limits,
+    limits: SessionLimits,
     token_file: Path | None,
     drain_seconds: float,
 ) -> None:
@@ -36,10 +38,10 @@ def run(
 
     Raises:
         ConfigError: See `environment`.
-        EnvError: See `envs.server.env_server.serve`.
+        ServingError, EnvError: See `envs.server.env_server.serve`.
     """
     env = environment(what, overrides)
-    token = read_token(token_file)
+    token = read_token(token_file, TOKEN_VARIABLE)
     world = open_world(env)
     pool = LocalPool(world.make_env) if workers == 0 else process_pool(env, workers)
     serve(

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.server.app import Limits
-from agent.server.policy_server import TOKEN_VARIABLE, Served, serve
-from agent.wire.messages import describe
-from commands.build import objects as build
+from agent.server.app import ConversationLimits
+from agent.server.policy_server import Served, serve
+from agent.wire.messages import TOKEN_VARIABLE, describe
+from commands.build.models import model_and_tokenizer, prompt_builder
 from commands.build.policy import make_policy
+from commands.build.terminal import use_threads
 from configs.load import load
 from configs.text import ConfigError
-from envs.server.env_server import Address
+from serving.address import Address
 from serving.secret import read_token
 
 
@@ -21,7 +22,7 @@ def run(
     overrides: Sequence[str],
     *,
     address: Address,
-    limits: Limits,
+    limits: ConversationLimits,
     token_file: Path | None,
     drain_seconds: float,
 ) -> None:
@@ -33,7 +34,7 @@ def run(
 
     Raises:
         ConfigError: The experiment cannot be read, its model not be loaded, or its backend is `server`.
-        EnvError: See `agent.server.policy_server.serve`.
+        ServingError, PolicyError: See `agent.server.policy_server.serve`.
     """
     config = load(experiment, overrides).config
     if config.generator.backend == "server":
@@ -42,9 +43,9 @@ def run(
             "command generator.backend=torch or generator.backend=vllm"
         )
     token = read_token(token_file, TOKEN_VARIABLE)
-    build.use_threads(config.threads)
-    model, tokenizer = build.model_and_tokenizer(config)
-    prompts = build.prompt_builder(config, tokenizer)
+    use_threads(config.threads)
+    model, tokenizer = model_and_tokenizer(config)
+    prompts = prompt_builder(config, tokenizer)
     policy = make_policy(config, model, prompts)
     served = Served(
         policy,

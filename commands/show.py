@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from commands.build.objects import DOCS, check_world, credit_pipeline
+from commands.build.declared import DOCS, check_world, credit_pipeline
 from configs.against import other, show_against
 from configs.load import load
 from configs.show import show

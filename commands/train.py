@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,28 +16,32 @@ from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
 from agent.ranks import Ranks
 from agent.steering.choose import steering
-from commands.build import objects as build
+from commands.build.declared import check_world, credit_pipeline
+from commands.build.evaluation import evaluation, rollout_options
 from commands.build.learner import contract, join, make_learner, starting_policy
 from commands.build.mirrors import mirrors
+from commands.build.models import check_window, model_and_tokenizer, prompt_builder, tell_thinking
 from commands.build.policy import make_policy
 from commands.build.pools import open_pool
+from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
+from commands.build.terminal import open_console, use_threads
+from commands.run_folder import record, start
 from configs.check import validate
-from configs.load import Loaded, load, load_run, write_config
+from configs.load import Loaded, plain
 from configs.old_keys import recorded
 from configs.schema import Config
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from credit.stages.branch import Branch
+from credit.stages.tree_search import TreeSearch
 from envs.base import Task
 from envs.pools.pool import EnvPool
 from envs.worlds import open_world
-from eval.report import environment
 from eval.report.run_report import write_report
 from eval.result import save_eval
 from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
-from rl.checkpoint import Checkpoints, TrainState, config_differences
+from rl.checkpoint import Checkpoints, TrainState
 from rl.learner.forward import ResponseModel
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
@@ -60,7 +62,7 @@ def run(
 
     With `nproc` and DeepSpeed, starts so many processes that do; with the torch engine, uses so many threads.
     """
-    loaded, run_dir = _start(experiment, overrides, resume, out)
+    loaded, run_dir = start(experiment, overrides, resume, out)
     if nproc is not None and loaded.config.train.engine == "torch":
         loaded = replace(loaded, config=loaded.config.model_copy(update={"threads": nproc}))
     elif nproc is not None and "RANK" not in os.environ:
@@ -86,23 +88,23 @@ def _launch(
 def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     """What every process of a run does; the first writes the files."""
     config = loaded.config
-    build.check_world(loaded)
-    pipeline = build.credit_pipeline(loaded)
-    build.use_threads(config.threads)
+    check_world(loaded)
+    pipeline = credit_pipeline(loaded)
+    use_threads(config.threads)
     ranks = join(config)
     # Credit is computed by the first process: the others need no scorer.
-    services = build.services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
+    services = credit_services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
     _check_ranks(config, pipeline, ranks)
     _check_votes(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0
-    console = build.console() if lead else Console(quiet=True)
+    console = open_console() if lead else Console(quiet=True)
     for note in loaded.notes:
         console.print(note, markup=False)
-    model, tokenizer = build.model_and_tokenizer(config)
+    model, tokenizer = model_and_tokenizer(config)
     size = sum(p.numel() for p in model.parameters())
-    prompts = build.prompt_builder(config, tokenizer)
-    build.tell_thinking(prompts, console)
+    prompts = prompt_builder(config, tokenizer)
+    tell_thinking(prompts, console)
     # Copies of the weights come before the engine, which may shard the model.
     policy = make_policy(config, model, prompts, run=ranks.share(secrets.token_hex(8)), sends=lead)
     probed = contract(config, model)
@@ -121,9 +123,9 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
         run_dir / "checkpoints",
         keep=config.checkpoint.keep,
         tokenizer=tokenizer,
-        config=build.plain(config),
+        config=plain(config),
         keep_best=config.checkpoint.keep_best,
-        upgrade=lambda saved: build.plain(validate(recorded(saved), {}, where="its newest checkpoint")),
+        upgrade=lambda saved: plain(validate(recorded(saved), {}, where="its newest checkpoint")),
         ranks=ranks,
     )
     newest = checkpoints.latest()
@@ -177,7 +179,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
 
 def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
     """Refuses what only one process can do, in order."""
-    if not any(isinstance(stage, Branch) for stage in pipeline.steers):
+    if not any(isinstance(stage, TreeSearch) for stage in pipeline.steers):
         return
     if ranks.size > 1 or config.rollout.staleness:
         raise ConfigError(
@@ -197,49 +199,6 @@ def _check_votes(config: Config, pipeline: Pipeline) -> None:
         )
 
 
-def _start(
-    experiment: str | None, overrides: Sequence[str], resume: Path | None, out: Path | None
-) -> tuple[Loaded, Path]:
-    """The configuration and the folder of the run; a new folder is not made yet."""
-    if resume is not None:
-        if out is not None:
-            raise ConfigError("--resume goes on in the run's own folder: leave --out away")
-        saved = load_run(resume)
-        loaded = load_run(resume, overrides) if experiment is None else load(experiment, overrides)
-        differences = config_differences(build.plain(saved.config), build.plain(loaded.config))
-        if differences:
-            raise ConfigError(
-                f"cannot resume {resume} under another configuration:\n  " + "\n  ".join(differences) + "\n"
-                "Go on with its own (`train --resume RUN` without these), or start a new run."
-            )
-        return loaded, resume
-    if experiment is None:
-        raise ConfigError(
-            "name an experiment (`run.py train alfworld_cpu`), or a run to go on with (`--resume RUN`)"
-        )
-    loaded = load(experiment, overrides)
-    config = loaded.config
-    if out is not None:
-        if (out / "config.json").exists():
-            raise ConfigError(
-                f"{out} holds a run: go on with it (`train --resume {out}`), or choose another --out"
-            )
-        return loaded, out
-    # Agents of a W&B sweep start runs in the same second: W&B's id tells their folders apart.
-    stamp = "-".join(filter(None, (time.strftime("%Y%m%d-%H%M%S"), os.environ.get("WANDB_RUN_ID"))))
-    return loaded, Path("runs") / f"{config.name}-{config.credit.name}-s{config.seed}-{stamp}"
-
-
-def _record(loaded: Loaded, run_dir: Path) -> None:
-    """Writes the configuration, and beside it where each value came from (a resumed run keeps the latter)."""
-    run_dir.mkdir(parents=True, exist_ok=True)
-    write_config(loaded.config, run_dir / "config.json")
-    environment.record(run_dir)
-    sources = run_dir / "sources.json"
-    if not sources.exists():
-        sources.write_text(json.dumps(dict(loaded.sources), indent=2) + "\n", encoding="utf-8")
-
-
 def _outputs(
     loaded: Loaded,
     run_dir: Path,
@@ -254,7 +213,7 @@ def _outputs(
     progress = Progress(config.train.updates, config.trajectories, console)
     tracker = NoTracker()
     if lead:
-        _record(loaded, run_dir)
+        record(loaded, run_dir)
         tracker = Tracker(
             run_dir,
             mirrors=mirrors(config, run_dir, progress.say),
@@ -283,7 +242,7 @@ def _play(
         max_parallel=config.rollout.max_parallel,
         mask_truncated=config.train.mask_truncated,
         masked_rows=config.train.masked_rows,
-        options=build.rollout_options(config, config.rollout.on_failure),
+        options=rollout_options(config, config.rollout.on_failure),
         early_stop=config.rollout.early_stop,
         steering=steering(pipeline.steers),
         ranks=ranks,
@@ -293,7 +252,7 @@ def _play(
 def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> ProbeOptions:
     probes = config.probes
     if probes.window is not None:
-        build.check_window("probes.window", probes.window, config, model)
+        check_window("probes.window", probes.window, config, model)
     return ProbeOptions(
         peer=probes.peer,
         window=probes.window,
@@ -312,7 +271,7 @@ def _evaluator(
     ranks: Ranks,
 ) -> Evaluate:
     def evaluator(policy: Policy, update: int) -> Mapping[str, float]:
-        result = build.evaluation(config, policy, prompts, held_out, pool, ranks=ranks)
+        result = evaluation(config, policy, prompts, held_out, pool, ranks=ranks)
         if ranks.rank == 0:
             save_eval(run_dir, update, result)
         return result.metrics()

@@ -11,9 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from commands.build import objects as build
+from commands.build.evaluation import evaluation
+from commands.build.models import ROOT, prompt_builder
 from commands.build.policy import ready_policy
 from commands.build.tasks import eval_tasks
+from commands.build.terminal import hush, open_console, use_threads
 from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
@@ -23,7 +25,7 @@ from rl.warmstart.embedded import Architecture, build_model, train_tokenizer
 from rl.warmstart.training import STATE_FILE, Warmstart, WarmstartOptions, corpus
 
 TOKENIZER_SHARDS = 4
-ASSETS = build.ROOT / "agent" / "assets"
+ASSETS = ROOT / "agent" / "assets"
 PROVENANCE = "provenance.json"
 LOG = "warmstart.jsonl"
 
@@ -58,15 +60,15 @@ def run(
     if curriculum is None:
         raise ConfigError(f"there is no expert to learn from for env.name={name}: its world has no `lessons`")
     work = work or Path("runs") / f"warmstart-{name}-s{seed}"
-    build.use_threads(threads)
-    build.hush()
+    use_threads(threads)
+    hush()
     options = WarmstartOptions(tokens or curriculum.tokens, seed=seed)
     arch = Architecture(**curriculum.policy)
-    console = build.console()
+    console = open_console()
     console.print(f"tokenizer: {arch.vocab} tokens, from {TOKENIZER_SHARDS} shards of demonstrations")
     tokenizer = train_tokenizer(corpus(curriculum.lessons, seed, TOKENIZER_SHARDS), arch)
     model = build_model(arch, tokenizer, derive(seed, "warmstart", "weights"))
-    prompts = build.prompt_builder(config, tokenizer)
+    prompts = prompt_builder(config, tokenizer)
     warmstart = Warmstart(model, tokenizer, prompts, curriculum.lessons, options)
     if (work / STATE_FILE).exists():
         _go_on(warmstart, work)
@@ -80,7 +82,7 @@ def run(
     policy = ready_policy(config, model.eval(), prompts)
     world = open_world(config.env)
     tasks = eval_tasks(config, world)[0].tasks
-    result = build.evaluation(config, policy, prompts, tasks, world.make_env)
+    result = evaluation(config, policy, prompts, tasks, world.make_env)
     console.print(result.table(f"held-out tasks of {experiment}, temperature {result.temperature}"))
     folder = out or work / "policy"
     model.save_pretrained(folder)

@@ -120,7 +120,12 @@ def experiments(folder: Path = CONFIGS) -> list[Path]:
 
 def write_config(config: Config, path: Path) -> None:
     """Writes `config` so that `read_config` gives back an equal one."""
-    path.write_text(json.dumps(config.model_dump(mode="json"), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(plain(config), indent=2) + "\n", encoding="utf-8")
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """Returns a configuration as nested plain values, as `write_config` writes them."""
+    return config.model_dump(mode="json")
 
 
 def read_config(path: Path) -> Config:

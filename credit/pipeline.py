@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from configs.old_keys import stages_renamed
 from configs.params import did_you_mean
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.parts.effect import effect_doc, effects
@@ -104,11 +105,14 @@ class Pipeline:
     def from_config(cls, config: Mapping[str, Mapping[str, Any] | None], name: str = "") -> Pipeline:
         """A pipeline from an ordered mapping: stage name to its parameters (None or {} for the defaults).
 
+        A stage may have its old name, see `configs.old_keys`.
+
         Raises:
             ValueError: unknown stage or parameter (with the nearest known one), value out of range, wrong
                 order.
         """
-        return cls(tuple(build_stage(stage, parameters or {}) for stage, parameters in config.items()), name)
+        stages = stages_renamed(config)
+        return cls(tuple(build_stage(stage, parameters or {}) for stage, parameters in stages.items()), name)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Pipeline:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from serving.errors import ServingError
 
-TOKEN_VARIABLE = "SIBLING_ENV_TOKEN"
 _SHORTEST = 16
 
 
-def read_token(file: Path | None, variable: str = TOKEN_VARIABLE) -> str | None:
+def read_token(file: Path | None, variable: str) -> str | None:
     """Returns the token of a file, or of an environment variable; None if there is neither.
 
     Raises:

@@ -52,6 +52,34 @@ def copy_of_the_project(folder: Path) -> Path:
     return tree
 
 
+def follow(tree: Path, title: str) -> list[str]:
+    """Writes what a section's blocks say into the copy; returns the paths of the new files.
+
+    A line more goes in before the first line of the file that is only a closing brace.
+    """
+    made = []
+    for path, content, more in blocks(section(title)):
+        file = tree / path
+        if more:
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+            lines.insert(lines.index("}\n"), content)
+            file.write_text("".join(lines), encoding="utf-8")
+        else:
+            assert not file.exists(), f"{path} is there already"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+            made.append(path)
+    assert made, f"{title!r} has no block that names a file"
+    return made
+
+
+def lint(tree: Path, *paths: str) -> None:
+    """Lints files of the copy as `make lint` does."""
+    python = [path for path in paths if path.endswith(".py")]
+    run_in(tree, "-m", "ruff", "check", *python)
+    run_in(tree, "-m", "ruff", "format", "--check", *python)
+
+
 def run_in(tree: Path, *command: str, timeout: float = 300.0) -> str:
     """Runs `python COMMAND` in the copy; returns what it printed, and fails with it on an error."""
     done = subprocess.run(

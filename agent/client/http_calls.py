@@ -10,8 +10,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_exponential
 
-from agent.server.policy_server import TOKEN_VARIABLE
-from agent.wire.messages import PROTOCOL, Hello, ModelDescription
+from agent.wire.messages import PROTOCOL, TOKEN_VARIABLE, Hello, ModelDescription
 
 CONNECT_SECONDS = 3.0
 PATIENCE = 15.0

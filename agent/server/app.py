@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from agent.server.decoder import Decoder, Unknown
@@ -30,7 +27,7 @@ from agent.wire.messages import (
     WeightsState,
 )
 from agent.wire.transfer import TransferError
-from serving.guard import Guard, unreadable
+from serving.running import make_server_app
 
 STATUS = {Unknown: 404, NotReady: 409, TransferError: 422, Stopping: 503}
 """Of the errors a handler may raise. 503 may pass; 409 not before other weights come."""
@@ -39,14 +36,14 @@ BUCKET = {"requestBody": {"required": True, "content": {"application/octet-strea
 
 
 @dataclass(frozen=True)
-class Limits:
+class ConversationLimits:
     """What a server lets clients do.
 
     Attributes:
         conversations: Held at once.
         idle_seconds: Time after which a client that nobody has heard of is forgotten.
         body: Most bytes of a request.
-        rate: Most requests a second and client address.
+        rate: Most requests per second and client address.
     """
 
     conversations: int = 16384
@@ -56,32 +53,31 @@ class Limits:
 
 
 def make_app(
-    engine: Decoder,
+    decoder: Decoder,
     weights: Weights,
     hello: Hello,
     *,
-    limits: Limits,
+    limits: ConversationLimits,
     metrics: DecoderMetrics,
     token: str | None = None,
 ) -> FastAPI:
-    """Returns the application; it starts the engine, and closes it at the end."""
+    """Returns the application; it starts the decoder, and closes it at the end."""
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine.start()
-        yield
-        await asyncio.to_thread(engine.close)
-
-    app = FastAPI(
-        title="Sibling policy server", version=str(hello.protocol), description=__doc__, lifespan=lifespan
+    app = make_server_app(
+        decoder,
+        title="Sibling policy server",
+        version=str(hello.protocol),
+        description=__doc__,
+        metrics=metrics,
+        token=token,
+        body=limits.body,
+        rate=limits.rate,
     )
-    app.add_middleware(Guard, token=token, body=limits.body, rate=limits.rate, metrics=metrics)
-    app.add_exception_handler(RequestValidationError, unreadable)
     for kind in STATUS:
         app.add_exception_handler(kind, _failed)
-    _add_health(app, engine, weights, metrics)
-    _add_responses(app, engine, weights)
-    _add_weights(app, engine, weights)
+    _add_health(app, decoder, weights)
+    _add_responses(app, decoder, weights)
+    _add_weights(app, decoder, weights)
 
     @app.get("/v1/policy")
     async def policy() -> Hello:
@@ -91,48 +87,38 @@ def make_app(
     return app
 
 
-def _add_health(app: FastAPI, engine: Decoder, weights: Weights, metrics: DecoderMetrics) -> None:
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        """Whether the process works."""
-        return JSONResponse({"status": "ok" if engine.alive else "dead"}, 200 if engine.alive else 503)
-
+def _add_health(app: FastAPI, decoder: Decoder, weights: Weights) -> None:
     @app.get("/readyz")
     async def readyz() -> Response:
         """Whether there are weights to sample from."""
         state = weights.state
-        body = {"ready": engine.ready, "version": state.version, "fault": state.fault}
-        return JSONResponse(body, 200 if engine.ready else 503)
-
-    @app.get("/metrics")
-    async def prometheus() -> Response:
-        """Figures for Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        body = {"ready": decoder.ready, "version": state.version, "fault": state.fault}
+        return JSONResponse(body, 200 if decoder.ready else 503)
 
 
-def _add_responses(app: FastAPI, engine: Decoder, weights: Weights) -> None:
+def _add_responses(app: FastAPI, decoder: Decoder, weights: Weights) -> None:
     @app.post("/v1/start")
     async def start(message: Start) -> Started:
         """Takes requests to be answered; one that is sent again is not answered twice."""
-        weights.check(message.label)  # at once: the engine's thread may be taking weights
-        return await asyncio.wrap_future(engine.take(message))
+        weights.check(message.label)  # at once: the decoder's thread may be taking weights
+        return await asyncio.wrap_future(decoder.take(message))
 
     @app.post("/v1/collect", response_model=Collected)
     async def collect(message: Collect) -> Any:
         """Hands out responses that have ended; what is not acknowledged is handed out again."""
         if weights.due:
             raise Stopping("weights are being loaded: ask again")
-        collected = await asyncio.wrap_future(engine.collect(message))
+        collected = await asyncio.wrap_future(decoder.collect(message))
         return Response(collected.model_dump_json(), media_type="application/json")
 
     @app.post("/v1/release")
     async def release(message: Release) -> Done:
         """Forgets conversations, responses in flight included."""
-        await asyncio.wrap_future(engine.release(message))
+        await asyncio.wrap_future(decoder.release(message))
         return Done()
 
 
-def _add_weights(app: FastAPI, engine: Decoder, weights: Weights) -> None:
+def _add_weights(app: FastAPI, decoder: Decoder, weights: Weights) -> None:
     @app.get("/v1/weights")
     async def state() -> WeightsState:
         """Which weights there are."""
@@ -141,10 +127,10 @@ def _add_weights(app: FastAPI, engine: Decoder, weights: Weights) -> None:
     @app.post("/v1/weights/begin")
     async def begin(message: Begin) -> WeightsState:
         """Begins a transfer: nothing is sampled any more until a whole one has arrived."""
-        if not engine.alive or engine.draining:
+        if not decoder.alive or decoder.draining:
             raise NotReady("this server is stopping")
         weights.begin(message)
-        engine.wake()
+        decoder.wake()
         return weights.state
 
     @app.post("/v1/weights/bucket", openapi_extra=BUCKET)

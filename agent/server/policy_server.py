@@ -7,16 +7,15 @@ from pathlib import Path
 
 import torch
 
+from agent.policies.request_checks import PolicyError
 from agent.policy import Policy
-from agent.server.app import Limits, make_app
+from agent.server.app import ConversationLimits, make_app
 from agent.server.decoder import Decoder
 from agent.server.decoder_metrics import DecoderMetrics
 from agent.server.weight_state import Weights
-from agent.wire.messages import PROTOCOL, Hello, ModelDescription
-from envs.base import EnvError
-from envs.server.env_server import Address, check_token, listen, run_until_signal
-
-TOKEN_VARIABLE = "SIBLING_POLICY_TOKEN"
+from agent.wire.messages import PROTOCOL, TOKEN_VARIABLE, Hello, ModelDescription
+from serving.address import Address, check_token, listen
+from serving.running import run_until_signal
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def serve(
     served: Served,
     *,
     address: Address,
-    limits: Limits,
+    limits: ConversationLimits,
     token: str | None,
     folder: Path = Path("/dev/shm"),
     drain_seconds: float = 30.0,
@@ -56,12 +55,13 @@ def serve(
         drain_seconds: Longest that responses in flight have after a signal.
 
     Raises:
-        EnvError: it would listen to other machines without a token, the address is taken, the policy failed.
+        ServingError: It would listen to other machines without a token, or the address is taken.
+        PolicyError: The policy failed.
     """
     check_token(address, token, TOKEN_VARIABLE)
     metrics = DecoderMetrics()
     weights = Weights(served.model, folder=folder, device=served.device, metrics=metrics)
-    engine = Decoder(
+    decoder = Decoder(
         served.policy,
         served.model.vocabulary,
         weights,
@@ -70,6 +70,6 @@ def serve(
         metrics=metrics,
     )
     hello = Hello(protocol=PROTOCOL, model=served.model, device=served.device.type, body=limits.body)
-    app = make_app(engine, weights, hello, limits=limits, metrics=metrics, token=token)
-    if not run_until_signal(app, engine, listen(address), served.name, address, drain_seconds):
-        raise EnvError("the policy failed; see the messages above.")
+    app = make_app(decoder, weights, hello, limits=limits, metrics=metrics, token=token)
+    if not run_until_signal(app, decoder, listen(address), served.name, address, drain_seconds):
+        raise PolicyError("the policy failed; see the messages above.")

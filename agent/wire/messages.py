@@ -13,9 +13,12 @@ from pydantic import ConfigDict, Field
 from transformers import PreTrainedModel
 
 from agent.types import Finish
-from envs.wire.messages import Name, Text, Wire
+from serving.messages import Name, Text, Wire
 
 PROTOCOL = 1
+TOKEN_VARIABLE = "SIBLING_POLICY_TOKEN"
+"""Environment variable of the token, on both sides."""
+
 BATCH = 1024
 """Most requests in a message."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from commands.build import objects as build
+from configs.load import plain
 from configs.schema import Config
 from rl.tracking.alarms import AlarmLog
 from rl.tracking.tracker import Mirror
@@ -27,7 +27,7 @@ def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> lis
             table=logging.table,
             checkpoints=logging.checkpoints,
         )
-        found.append(WandbMirror(run_dir, options, build.plain(config), report))
+        found.append(WandbMirror(run_dir, options, plain(config), report))
     if logging.tensorboard:
         from rl.tracking.tensorboard_mirror import TensorboardMirror
 

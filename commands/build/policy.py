@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
-from commands.build.objects import check_window
+from commands.build.models import check_window
 from configs.schema import Config
 from configs.text import ConfigError
 from rl.learner.torch_engine import unique_weights
@@ -86,8 +86,7 @@ def _servers(
 ) -> Policy:
     from agent.client.sender import TransferOptions
     from agent.policies.server_policy import ServerPolicy
-    from agent.server.policy_server import TOKEN_VARIABLE
-    from agent.wire.messages import describe
+    from agent.wire.messages import TOKEN_VARIABLE, describe
     from serving.secret import read_token
 
     options = config.generator

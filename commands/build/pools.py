@@ -26,12 +26,13 @@ def open_pool(env: EnvConfig, world: World) -> EnvPool:
     """
     if env.urls:
         from envs.pools.remote import RemotePool
+        from envs.wire.messages import TOKEN_VARIABLE
         from serving.secret import read_token
 
         return RemotePool(
             env.urls,
             description(env),
-            token=read_token(env.token_file and Path(env.token_file)),
+            token=read_token(env.token_file and Path(env.token_file), TOKEN_VARIABLE),
             timeout=env.timeout_s,
             patience=env.patience_s,
         )

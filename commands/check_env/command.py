@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from commands.build.objects import console
+from commands.build.terminal import open_console
 from commands.check_env.processes import replay_elsewhere
 from commands.check_env.splits import check_disjoint
 from configs.load import load
@@ -47,7 +47,7 @@ def run(experiment: str, overrides: Sequence[str], n: int, splits: Sequence[str]
             tasks[split] = check_tasks(world, again, split, n)
     with _told(env, "comparing splits"):
         check_disjoint(world.make_env, _everything(world, tasks))
-    screen = console()
+    screen = open_console()
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
         for split in splits:
             for task in progress.track(tasks[split], description=f"{env.label}, {split}"):

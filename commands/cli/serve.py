@@ -44,14 +44,14 @@ def serve(
     ] = 30.0,
 ) -> None:
     """Serve environments to training runs on this or other machines, over HTTP."""
-    from commands.serve_environments import Address, Limits, run
+    from commands.serve_environments import Address, SessionLimits, run
 
     run(
         what,
         overrides or [],
         address=Address(host, port, certificate, private_key),
         workers=workers,
-        limits=Limits(sessions, idle, body, rate),
+        limits=SessionLimits(sessions, idle, body, rate),
         token_file=token_file,
         drain_seconds=drain,
     )
@@ -82,13 +82,13 @@ def serve_policy(
     ] = 30.0,
 ) -> None:
     """Serve a policy to training runs: it samples for them with the weights they send."""
-    from commands.serve_policy import Address, Limits, run
+    from commands.serve_policy import Address, ConversationLimits, run
 
     run(
         experiment,
         overrides or [],
         address=Address(host, port, certificate, private_key),
-        limits=Limits(conversations, idle, body, rate),
+        limits=ConversationLimits(conversations, idle, body, rate),
         token_file=token_file,
         drain_seconds=drain,
     )

@@ -17,3 +17,10 @@ Host = Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (
 Certificate = Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")]
 PrivateKey = Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")]
 Rate = Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")]
+
+
+def arguments(experiment: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
+    """Without an experiment (`train --resume RUN key=value`) the first override sits in its place."""
+    if experiment is not None and "=" in experiment:
+        return None, [experiment, *(overrides or [])]
+    return experiment, overrides or []

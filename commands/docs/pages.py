@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from commands.build.objects import stage_docs, world_docs
+from commands.build.declared import stage_docs, world_docs
 from commands.docs import credit as docs_credit
 from configs.check import is_section
 from configs.load import experiments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commands.build.objects import DOCS
+from commands.build.declared import DOCS
 from configs.load import Loaded, load
 from configs.methods import Published, methods, read_method
 from configs.protocol import flat

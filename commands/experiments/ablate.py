@@ -7,7 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from commands.build import objects as build
+from commands.build.declared import credit_pipeline
+from commands.build.services import credit_services
+from commands.build.terminal import open_console
 from commands.experiments.shared import Watch, interruptible, job, launcher, make_run, slots
 from commands.experiments.sweep import Options
 from configs.load import CONFIGS, Loaded, find
@@ -32,7 +34,7 @@ def run(file: str, shared: Sequence[str], seeds: Sequence[int], options: Options
         seeds: Instead of the file's, if any.
         options: As for a sweep.
     """
-    console = build.console()
+    console = open_console()
     path = find(file, FOLDER)
     spec = read_ablation(path)
     if seeds:
@@ -87,7 +89,7 @@ def plan(spec: AblationFile, shared: Sequence[str], folder: Path) -> tuple[list[
 def _unavailable(loaded: Loaded, variant: Variant) -> str | None:
     """Why the variant's scorer cannot be had here; an error unless the variant may be left out."""
     try:
-        build.services(loaded.config, build.credit_pipeline(loaded))
+        credit_services(loaded.config, credit_pipeline(loaded))
     except ConfigError as error:
         if not variant.if_available:
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from commands.build import objects as build
+from commands.build.terminal import open_console
 from configs.text import ConfigError
 from eval.compare import MCNEMAR, Comparison
 from eval.experiments.ablation import p_value
@@ -29,7 +29,7 @@ def list_runs(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}: `run.py train` makes runs/, or name another")
-    console = build.console()
+    console = open_console()
     entries = [entry(path) for path in find_runs(folder)]
     table = Table(title=f"{len(entries)} runs in {folder}")
     table.add_column("run", overflow="fold")
@@ -73,7 +73,7 @@ def compare_runs(a: Path, b: Path) -> None:
     Raises:
         EvalError: One is no run folder.
     """
-    console = build.console()
+    console = open_console()
     first, second = RunFolder.read(a), RunFolder.read(b)
     console.print(f"A {a}\nB {b}", markup=False)
     _options(first, second, console)

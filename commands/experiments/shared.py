@@ -18,8 +18,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from commands.build import objects as build
-from configs.load import Loaded, load
+from commands.build.declared import check_world, credit_pipeline
+from commands.build.models import ROOT
+from configs.load import Loaded, load, plain
 from configs.neutral import NOTHING, ROUNDING, effect, without
 from configs.text import ConfigError, suggest
 from eval.experiments.folder import Run
@@ -69,12 +70,12 @@ def make_run(
     spelled = ", ".join(f"{name.rpartition('.')[2]}={typed(value)}" for name, value in short.items())
     try:
         loaded = load(experiment, [*fixed, *own])
-        build.check_world(loaded)
-        build.credit_pipeline(loaded)
+        check_world(loaded)
+        credit_pipeline(loaded)
     except ConfigError as error:
         raise ConfigError(f"at {' '.join(own)}:\n{error}") from error
     config = loaded.config
-    matters = without(build.plain(config), _FREE)
+    matters = without(plain(config), _FREE)
     if varied := {name: value for name, value in options.items() if effect(name) in _FREE}:
         matters["varied"] = varied
     digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:8]
@@ -116,7 +117,7 @@ def job(run: Run, resume: bool) -> Job:
         action = ["--resume", str(run.folder), *_as_asked_now(run)]
     else:
         action = [*run.arguments, "--out", str(run.folder)]
-    return Job(run.name, [sys.executable, str(build.ROOT / "run.py"), "train", *action], log_of(run))
+    return Job(run.name, [sys.executable, str(ROOT / "run.py"), "train", *action], log_of(run))
 
 
 def _as_asked_now(run: Run) -> list[str]:

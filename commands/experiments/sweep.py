@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from commands.build import objects as build
+from commands.build.terminal import open_console
 from commands.experiments.shared import Watch, interruptible, job, launcher, make_run, metric_range, slots
 from configs.load import CONFIGS, Loaded, find
 from configs.text import ConfigError, read_yaml
@@ -39,7 +39,7 @@ class Options:
 
 def run(file: str, overrides: Sequence[str], options: Options) -> int:
     """Runs a sweep, or goes on with it, and writes its table and picture; returns how many runs miss."""
-    console = build.console()
+    console = open_console()
     path = find(file, FOLDER)
     sweep, _ = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)

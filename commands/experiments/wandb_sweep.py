@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commands.build import objects as build
+from commands.build.models import ROOT
+from commands.build.terminal import open_console
 from commands.experiments.shared import interruptible, metric_range, slots
 from commands.experiments.sweep import FOLDER, Options, Planned, pinned
 from configs.load import find
@@ -30,7 +31,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
 
     from rl.tracking.wandb_mirror import has_account
 
-    console = build.console()
+    console = open_console()
     path = find(file, FOLDER)
     sweep, raw = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
@@ -84,9 +85,7 @@ def _work(name: str, agents: int, count: int | None) -> int:
         try:
             for slot in range(agents):
                 gpu = {"CUDA_VISIBLE_DEVICES": gpus[slot % len(gpus)]} if gpus else {}
-                running.append(
-                    subprocess.Popen(command, env={**os.environ, "PATH": path, **gpu}, cwd=build.ROOT)
-                )
+                running.append(subprocess.Popen(command, env={**os.environ, "PATH": path, **gpu}, cwd=ROOT))
             return max(process.wait() for process in running)
         finally:
             for process in running:

@@ -17,9 +17,8 @@ from envs.pools.placement import Placement
 from envs.pools.replaying import RecoveringPool, ReplayableTrajectory
 from envs.pools.replies import Failure, Reason
 from envs.wire.description import Description, Hello
-from envs.wire.messages import Fork, Opening, Played, Stepping, TaskName, answers
+from envs.wire.messages import TOKEN_VARIABLE, Fork, Opening, Played, Stepping, TaskName, answers
 from envs.wire.task_book import content, task_digest
-from serving.secret import TOKEN_VARIABLE
 
 TRIES = 5
 """Times a trajectory is begun again for one request."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from envs.base import EnvError
@@ -19,18 +16,18 @@ from envs.server.sessions import Sessions
 from envs.wire.description import Description, Hello
 from envs.wire.messages import BATCH, HEADER, Answer, Batch, Stored, Upload, answers
 from envs.wire.task_book import TaskBook
-from serving.guard import Guard, unreadable
+from serving.running import make_server_app
 
 
 @dataclass(frozen=True)
-class Limits:
+class SessionLimits:
     """What a server lets clients do.
 
     Attributes:
         sessions: Open at once.
         idle_seconds: Time after which a session that nobody asks for is closed.
         body: Most bytes of a request.
-        rate: Most requests a second and client address.
+        rate: Most requests per second and client address.
     """
 
     sessions: int = 4096
@@ -40,30 +37,26 @@ class Limits:
 
 
 def make_app(
-    desk: Sessions,
+    sessions: Sessions,
     book: TaskBook,
     environment: Description,
     *,
-    limits: Limits,
+    limits: SessionLimits,
     metrics: SessionMetrics,
     token: str | None = None,
 ) -> FastAPI:
-    """Returns the application; it starts the desk, and closes it at the end."""
+    """Returns the application; it starts the sessions, and closes them at the end."""
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        desk.start()
-        yield
-        await asyncio.to_thread(desk.close)
-
-    app = FastAPI(
+    app = make_server_app(
+        sessions,
         title=f"Sibling environment server: {environment.name}",
         version=str(environment.protocol),
         description=__doc__,
-        lifespan=lifespan,
+        metrics=metrics,
+        token=token,
+        body=limits.body,
+        rate=limits.rate,
     )
-    app.add_middleware(Guard, token=token, body=limits.body, rate=limits.rate, metrics=metrics)
-    app.add_exception_handler(RequestValidationError, unreadable)
 
     def mismatch(fingerprint: str | None) -> Response | None:
         if fingerprint in (None, environment.fingerprint):
@@ -71,21 +64,11 @@ def make_app(
         detail = "another environment is played here; GET /v1/environment says which"
         return JSONResponse({"detail": detail}, 412)
 
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        """Whether the process works."""
-        return JSONResponse({"status": "ok" if desk.alive else "dead"}, 200 if desk.alive else 503)
-
     @app.get("/readyz")
     async def readyz() -> Response:
         """Whether new sessions are taken."""
-        ready = desk.alive and not desk.draining
-        return JSONResponse({"ready": ready, "sessions": len(desk)}, 200 if ready else 503)
-
-    @app.get("/metrics")
-    async def prometheus() -> Response:
-        """Figures for Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        ready = sessions.alive and not sessions.draining
+        return JSONResponse({"ready": ready, "sessions": len(sessions)}, 200 if ready else 503)
 
     @app.get("/v1/environment")
     async def hello() -> Hello:
@@ -104,11 +87,11 @@ def make_app(
     async def play(batch: Batch, fingerprint: Annotated[str | None, Header(alias=HEADER)] = None) -> Any:
         """Opens, forks, steps and closes sessions. A request that is sent again is not played again."""
         wrong = mismatch(fingerprint)
-        if wrong is not None or not desk.alive:
+        if wrong is not None or not sessions.alive:
             return wrong or JSONResponse({"detail": "this server is stopping"}, 503)
         began = time.perf_counter()
         try:
-            answer = await asyncio.wrap_future(desk.play(batch))
+            answer = await asyncio.wrap_future(sessions.play(batch))
         except EnvError as error:
             return JSONResponse({"detail": str(error)}, 503)
         metrics.batch.observe(len(answer.played))

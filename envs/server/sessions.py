@@ -69,7 +69,7 @@ class Sessions:
     """Plays batches, in the order they come, those of several clients at once.
 
     Args:
-        pool: Played by this desk's thread only, from `start` on; closed with it.
+        pool: Played by the sessions' own thread only, from `start` on; closed with it.
         book: The tasks there are.
         limit: Sessions open at once.
         idle_seconds: Time after which a session that nobody asks for is closed.
@@ -95,7 +95,7 @@ class Sessions:
         self._orders: Queue[_Order | None] = Queue()
         self._stopped = Event()
         self._swept = clock()
-        self._thread = Thread(target=self._run, name="desk", daemon=True)
+        self._thread = Thread(target=self._run, name="sessions", daemon=True)
         self.draining = False
 
     @property

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from envs.wire.messages import PROTOCOL, Wire
+from envs.wire.messages import PROTOCOL
+from serving.messages import Wire
 
 _ENVS = Path(__file__).resolve().parent.parent
 _SHARED = ("base.py", "pools/replies.py")

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from envs.base import Observation, Outcome
+from serving.messages import Name, Text, Wire
 
 PROTOCOL = 1
+TOKEN_VARIABLE = "SIBLING_ENV_TOKEN"
+"""Environment variable of the token, on both sides."""
+
 BATCH = 1024
 """Most requests of one kind in a batch."""
 
@@ -20,21 +24,7 @@ HEADER = "Sibling-Environment"
 """Request header: fingerprint of the environment the client means; another one is refused (412)."""
 
 
-def _encodable(text: str) -> str:
-    """Lets no half of a surrogate pair in: JSON can spell one, but it cannot be sent back."""
-    text.encode()  # a UnicodeEncodeError is a ValueError, which the model reports
-    return text
-
-
-Text = Annotated[str, AfterValidator(_encodable)]
-Name = Annotated[Text, Field(min_length=1, max_length=200, description="Of a session; the client's choice.")]
 Position = Annotated[int, Field(ge=0, le=10**9)]
-
-
-class Wire(BaseModel):
-    """Base: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class TaskName(Wire):

@@ -301,7 +301,7 @@ def test_nothing_to_share_leaves_everything_as_it_is():
 
 def test_every_steering_stage_has_its_class_and_a_method_has_one():
     names = {name for name, stage in all_stages().items() if issubclass(stage, Steer)}
-    assert names == {*STEERINGS, "branch"}  # which makes updates of its own, see rl.search.searcher
+    assert names == {*STEERINGS, "tree_search"}  # which makes updates of its own, see rl.search.searcher
     assert steering(()) is None
     with pytest.raises(ValueError, match="at most one steering stage"):
         Pipeline.from_config({"t2po": {}, "copo": {}, "returns": {}, "grpo": {}})

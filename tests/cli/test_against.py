@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import run as cli
-from commands.build.objects import DOCS
+from commands.build.declared import DOCS
 from configs.against import differences, other
 from configs.load import load
 

@@ -11,6 +11,7 @@ import pytest
 from typer.main import get_command
 
 import run
+from commands.cli.app import app
 from configs.doctor import main as doctor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -206,7 +207,7 @@ def test_doctor_runs_without_any_package(capsys):
 
 
 def _leaves(node=None, prefix=""):
-    node = node or get_command(run.app)
+    node = node or get_command(app)
     for name, child in node.commands.items():
         if hasattr(child, "commands"):
             yield from _leaves(child, f"{prefix}{name} ")

@@ -10,8 +10,9 @@ from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.parse import parser
 from agent.prompts.turns import TurnFormat
 from agent.rollout.rollout import rollout
-from commands.build import objects as build
+from commands.build.declared import DOCS, credit_pipeline, stage_docs
 from commands.build.learner import _loss_options
+from commands.build.models import prompt_builder
 from commands.experiments.shared import make_run
 from commands.replay import methods_of
 from configs.layers import COMMAND_LINE
@@ -49,7 +50,7 @@ SWITCHES = {
 
 
 def values(loaded):
-    return {row.path: row.value for row in rows(loaded, build.DOCS)}
+    return {row.path: row.value for row in rows(loaded, DOCS)}
 
 
 def toy_prompts(rule):
@@ -83,7 +84,7 @@ def test_a_stage_option_is_set_in_every_stage_that_has_it(name):
     """`unit`, `lone` and float32 statistics are one choice, whichever method makes it."""
     said = {option for option in read_protocol(name).changes if option.startswith("credit.")}
     for key in ("unit", "lone", "fp32_reference_compat"):
-        having = {f"credit.{stage}.{key}" for stage in all_stages() if key in build.stage_docs(stage)}
+        having = {f"credit.{stage}.{key}" for stage in all_stages() if key in stage_docs(stage)}
         assert {option for option in said if option.endswith(f".{key}")} == having
 
 
@@ -92,7 +93,7 @@ def test_a_stage_option_is_set_in_every_stage_that_has_it(name):
 def test_every_method_can_be_built_under_every_protocol(name, method):
     for preset in ("alfworld_1.5b", "webshop_1.5b"):
         loaded = load(preset, [f"credit={method}", f"protocol={name}"])
-        pipeline = build.credit_pipeline(loaded)
+        pipeline = credit_pipeline(loaded)
         for stage in pipeline.stages:
             for option, value in flat(read_protocol(name).switches["credit"]).items():
                 own, _, key = option.partition(".")
@@ -205,13 +206,13 @@ def test_the_switches_reach_what_is_built(preset, name, side):
         "token-mean",
     )
     assert (loss.clip_low, loss.clip_high, loss.dual_clip) == (0.2, 0.2, 3.0)
-    gigpo = build.credit_pipeline(loaded).stages[-1]
+    gigpo = credit_pipeline(loaded).stages[-1]
     assert (gigpo.unit, gigpo.lone, gigpo.fp32_reference_compat) == (
         "rows",
         ("zero", "raw")[side],
         bool(side),
     )
-    prompts = build.prompt_builder(config, toy_tokenizer())
+    prompts = prompt_builder(config, toy_tokenizer())
     assert prompts.parser("Sure! <think>a</think> <action>Go to desk 1</action>").well_formed == bool(side)
     end = {"alfworld": 30, "webshop": 20}[config.env.name]
     assert prompts.parser("X" * 50).action == ("", "x" * end)[side]
@@ -275,7 +276,7 @@ def test_other_methods_are_replayed_with_the_runs_protocol_and_their_published_s
     (tmp_path / "sources.json").write_text(json.dumps(loaded.sources), encoding="utf-8")
     _, replayed = methods_of(tmp_path, ["gigpo", "hgpo", "grpo"])
     own, hgpo, grpo = (method.pipeline.stages[-1] for method in replayed)
-    assert own == build.credit_pipeline(loaded).stages[-1]
+    assert own == credit_pipeline(loaded).stages[-1]
     assert (hgpo.norm, hgpo.unit, hgpo.fp32_reference_compat) == ("mean", "rows", True)
     assert (grpo.norm, grpo.lone) == ("mean_std", "raw")
     write_config(load("webshop_cpu", ["credit=gigpo"]).config, tmp_path / "config.json")

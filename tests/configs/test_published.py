@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from commands.build.objects import DOCS, credit_pipeline
+from commands.build.declared import DOCS, credit_pipeline
 from configs.layers import COMMAND_LINE
 from configs.load import load, load_run, read_config, write_config
 from configs.methods import methods, read_method

@@ -7,7 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from commands.build import objects as build
+from commands.build.declared import credit_pipeline
+from commands.build.services import credit_services
 from configs.load import load
 from configs.text import ConfigError
 from credit.parts.continuations import Candidate, candidates
@@ -109,6 +110,6 @@ def test_a_judge_is_asked_for_at_the_door(server):
     wanted = ["credit=prover", "credit.prover.proposer=judge"]
     loaded = load("alfworld_cpu", wanted)
     with pytest.raises(ConfigError, match=r"credit\.prover\.proposer=judge needs .* probes\.judge_url"):
-        build.services(loaded.config, build.credit_pipeline(loaded))
+        credit_services(loaded.config, credit_pipeline(loaded))
     loaded = load("alfworld_cpu", [*wanted, f"probes.judge_url={server.url}"])
-    assert isinstance(build.services(loaded.config, build.credit_pipeline(loaded))["judge"], ChatJudge)
+    assert isinstance(credit_services(loaded.config, credit_pipeline(loaded))["judge"], ChatJudge)

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from agent.policies.torch_policy import TorchPolicy
-from agent.server.app import Limits
+from agent.server.app import ConversationLimits
 from agent.server.policy_server import Served, serve
 from agent.wire.messages import describe
-from envs.server.env_server import Address
+from serving.address import Address
 from tests.toy import tiny_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -115,7 +115,7 @@ def main() -> None:
     serve(
         Served(policy, describe(model, options.stop, options.window), torch.device("cpu"), "a toy"),
         address=Address(port=options.port),
-        limits=Limits(options.conversations, options.idle, options.body, options.rate),
+        limits=ConversationLimits(options.conversations, options.idle, options.body, options.rate),
         token=os.environ.get("TOKEN"),
         folder=options.folder,
     )

@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from agent.policies.server_policy import ServerPolicy
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.server.app import Limits
+from agent.server.app import ConversationLimits
 from agent.server.clients import Client, Waiting
 from agent.server.decoder import Decoder, Unknown
 from agent.server.decoder_metrics import DecoderMetrics
@@ -28,8 +28,8 @@ from agent.server.policy_server import Served, serve
 from agent.server.weight_state import NotReady, Stopping, Weights
 from agent.types import Generation, Request
 from agent.wire.messages import Ask, Collect, Release, Start, describe
-from envs.base import EnvError
-from envs.server.env_server import Address
+from serving.address import Address
+from serving.errors import ServingError
 from tests.agent.server.started import (
     HEADERS,
     ROOT,
@@ -221,8 +221,8 @@ def test_a_token_guards_everything_but_health(server):
 
 def test_other_machines_need_a_token():
     served = Served(local_policy(toy_model()), toy_description(), torch.device("cpu"))
-    with pytest.raises(EnvError, match="needs a token.*SIBLING_POLICY_TOKEN"):
-        serve(served, address=Address("0.0.0.0"), limits=Limits(), token=None)
+    with pytest.raises(ServingError, match="needs a token.*SIBLING_POLICY_TOKEN"):
+        serve(served, address=Address("0.0.0.0"), limits=ConversationLimits(), token=None)
 
 
 class Clock:

@@ -18,9 +18,10 @@ from envs.alfworld.uploads import UploadedGames
 from envs.base import Outcome
 from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
-from envs.server.app import Limits
-from envs.server.env_server import Address, serve
+from envs.server.app import SessionLimits
+from envs.server.env_server import serve
 from envs.wire.description import describe
+from serving.address import Address
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = 15
@@ -110,7 +111,7 @@ def main() -> None:
         UploadedGames(),
         describe("alfworld", OPTIONS | {"max_steps": options.max_steps}),
         address=Address(port=options.port),
-        limits=Limits(options.sessions, options.idle, options.body, options.rate),
+        limits=SessionLimits(options.sessions, options.idle, options.body, options.rate),
         token=os.environ.get("TOKEN"),
         drain_seconds=options.drain,
     )

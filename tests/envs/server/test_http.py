@@ -16,10 +16,11 @@ import pytest
 from envs.alfworld import AlfworldEnv
 from envs.alfworld.uploads import UploadedGames
 from envs.base import EnvError
-from envs.server.app import Limits
-from envs.server.env_server import Address, serve
-from envs.wire.messages import HEADER
+from envs.server.app import SessionLimits
+from envs.server.env_server import serve
+from envs.wire.messages import HEADER, TOKEN_VARIABLE
 from envs.wire.task_book import ListedTasks, content, task_digest
+from serving.address import Address
 from serving.errors import ServingError
 from serving.secret import read_token
 from tests.envs.server.started import ENVIRONMENT, ROOT, started
@@ -260,16 +261,23 @@ def test_a_token_guards_everything_but_health():
 
 def test_other_machines_need_a_token(tmp_path, monkeypatch):
     monkeypatch.delenv("SIBLING_ENV_TOKEN", raising=False)
-    with pytest.raises(EnvError, match="needs a token"):
-        serve(None, None, ENVIRONMENT, address=Address("0.0.0.0"), limits=Limits(), token=read_token(None))
+    with pytest.raises(ServingError, match="needs a token"):
+        serve(
+            None,
+            None,
+            ENVIRONMENT,
+            address=Address("0.0.0.0"),
+            limits=SessionLimits(),
+            token=read_token(None, TOKEN_VARIABLE),
+        )
     file = tmp_path / "token"
     file.write_text("short\n")
     with pytest.raises(ServingError, match="at least 16"):
-        read_token(file)
+        read_token(file, TOKEN_VARIABLE)
     with pytest.raises(ServingError, match="cannot be read"):
-        read_token(tmp_path / "none")
+        read_token(tmp_path / "none", TOKEN_VARIABLE)
     file.write_text("0123456789abcdef\n")
-    assert read_token(file) == "0123456789abcdef"
+    assert read_token(file, TOKEN_VARIABLE) == "0123456789abcdef"
 
 
 def test_a_listed_task_with_another_digest_is_other_data():

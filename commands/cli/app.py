@@ -1,0 +1,54 @@
+"""The whole command line; every file beside this one declares the commands of one subject."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import typer
+
+from commands.cli.checks import checks_app
+from commands.cli.data import data_app
+from commands.cli.experiments import experiments_app
+from commands.cli.gpu_fit import plan_app
+from commands.cli.parity import parity_app
+from commands.cli.play import play_app, random_app
+from commands.cli.results import results_app
+from commands.cli.serve import serve_app
+from commands.cli.training import training_app
+from commands.cli.warmstart import warmstart_app
+from configs.errors import UserError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Trains LLM agents on long tasks by group rollouts, with credit for each step.",
+    epilog="Start with [bold]python run.py train alfworld_cpu[/]. Every option can be overridden: "
+    "[bold]key.path=value[/]; [bold]run.py show alfworld_cpu[/] lists them all.",
+)
+# In the order of --help.
+for part in (training_app, results_app, checks_app, warmstart_app):
+    app.add_typer(part)
+app.add_typer(parity_app, name="parity")
+app.add_typer(data_app, name="data")
+app.add_typer(play_app, name="play")
+app.add_typer(random_app, name="random-agent")
+for part in (experiments_app, plan_app, serve_app):
+    app.add_typer(part)
+
+
+def main() -> None:
+    """Runs the command line; an error of the user's making is one red message and exit code 2."""
+    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
+    try:
+        app()
+    except UserError as error:
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False).print(
+            f"error: {error}", style="red", markup=False, soft_wrap=True
+        )
+        sys.exit(2)

@@ -1,0 +1,44 @@
+"""`run.py parity SUBJECT` on the command line; `commands.parity` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+parity_app = typer.Typer(no_args_is_help=True, help="Compare with reference data: every case must agree.")
+
+
+@parity_app.command("alfworld")
+def parity_alfworld(
+    games: Annotated[Path, typer.Option(help="The games, .jsonl or .jsonl.xz.")],
+    transcripts: Annotated[Path, typer.Option(help="Walks of the reference engine on them.")],
+) -> None:
+    """Hold the engine against transcripts of the reference engine, byte for byte."""
+    from commands.parity import alfworld
+
+    raise typer.Exit(1 if alfworld(games, transcripts) else 0)
+
+
+@parity_app.command("webshop")
+def parity_webshop(
+    golden: Annotated[Path, typer.Argument(help="Folder of golden_rewards.json and the like.")],
+    products: Annotated[
+        Path | None, typer.Option(help="Folder of the published 1,000 products: their goals are counted too.")
+    ] = None,
+) -> None:
+    """Hold pages, goals and rewards against the published environment's, byte for byte."""
+    from commands.parity import webshop
+
+    raise typer.Exit(1 if webshop(golden, products) else 0)
+
+
+@parity_app.command("credit")
+def parity_credit(
+    path: Annotated[Path, typer.Argument(help="A folder of <method>.json files, or one such file.")],
+) -> None:
+    """Hold the credit methods and the policy loss against golden numbers."""
+    from commands.parity import credit
+
+    raise typer.Exit(1 if credit(path) else 0)
