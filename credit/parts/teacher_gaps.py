@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from configs.params import param
+from credit.base import Reweighter
 from credit.parts.token_rows import token_rows
 from credit.table import StepTable
-
-TEACHERS = ("peer", "hindsight")
-TEACHER_DOC = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"
 
 MAX_EXPONENT = 50.0
 """exp and sigmoid are taken within this range: beyond it every weight in use is at its bound."""
@@ -37,8 +37,14 @@ WEIGHT_COLUMNS = {
 }
 
 
+def teacher_param(default: str) -> Any:
+    """The option `teacher`: whose log-probabilities a stage reads."""
+    doc = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"
+    return param(default, doc, choices=("peer", "hindsight"))
+
+
 class ReadsTeacher:
-    """The token columns of a stage with an option `teacher`."""
+    """The token columns of a stage with an option `teacher`, made by `teacher_param`."""
 
     teacher: str
 
@@ -46,6 +52,13 @@ class ReadsTeacher:
     def token_columns(self) -> frozenset[str]:
         """The sampler's log-probabilities and the chosen teacher's."""
         return frozenset({"logp_sampled", f"logp_{self.teacher}"})
+
+
+class WeighsByTeacher(ReadsTeacher, Reweighter):
+    """A reweighter whose weights are made of gaps, and who reports them by `Gaps.report`."""
+
+    metrics_doc = WEIGHT_METRICS
+    columns_doc = WEIGHT_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
