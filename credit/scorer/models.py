@@ -152,7 +152,7 @@ def check_source(scorer: str, model: str) -> str:
 
 @contextmanager
 def loading(scorer: str, model: str) -> Iterator[None]:
-    """Around the loading of a model: what cannot be read or downloaded is a ValueError that says what to do."""
+    """Around the loading of a model: one that cannot be read is a ValueError that says what to do."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
