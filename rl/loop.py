@@ -11,7 +11,7 @@ from typing import Any
 from agent.policy import Policy
 from configs.choosing import CHOOSING
 from credit.pipeline import Pipeline
-from credit.stages.branch import Branch
+from credit.stages.tree_search import TreeSearch
 from rl.checkpoint import CheckpointError, TrainState
 from rl.learner.learner import Learner
 from rl.probes.probes import ProbeOptions
@@ -55,7 +55,7 @@ def train(
     """
     make_update = (
         Searcher(policy, learner, pipeline, settings=settings, schedule=schedule)
-        if any(isinstance(stage, Branch) for stage in pipeline.steers)
+        if any(isinstance(stage, TreeSearch) for stage in pipeline.steers)
         else Updater(
             policy,
             learner,

@@ -33,7 +33,7 @@ from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
 from agent.ranks import ALONE, Ranks
 from agent.types import Group
-from credit.base import did_you_mean
+from configs.params import did_you_mean
 from credit.pipeline import Pipeline
 from credit.table import StepTable
 from rl.learner.forward import measure_rows

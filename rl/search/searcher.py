@@ -1,8 +1,8 @@
 """An update by search: tasks are explored depth first, and the policy is trained after every step of it.
 
-What is tried, compared and trained on is `credit.branch`'s to say. All searches of an update move together:
-in each round every search answers in one state, the answers are played in copies of the environment, and one
-post-step update trains on all states that were branched in.
+What is tried, compared and trained on is `credit.tree_search`'s to say. All searches of an update move
+together: in each round every search answers in one state, the answers are played in copies of the
+environment, and one post-step update trains on all states that were branched in.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from agent.rollout.watchdog import Watchdog
 from agent.types import Generation, Group, Request, Step, Trajectory
 from configs.seeds import derive
 from credit.pipeline import Pipeline
-from credit.stages.branch import Branch
 from credit.stages.sso import SSO, new_statistics, reloaded, update_statistics
+from credit.stages.tree_search import TreeSearch
 from envs.base import Outcome
 from envs.pools.pool import EnvPool, opened
 from rl.checkpoint import TrainState
@@ -40,7 +40,7 @@ class Searcher:
     Args:
         policy: Samples, with the learner's weights at every call.
         learner: Trains.
-        pipeline: With the stages `branch` and `sso`.
+        pipeline: With the stages `tree_search` and `sso`.
         settings: Tasks, environments and sampling.
         schedule: Seed of the run, and what is checked after each transfer of weights.
 
@@ -60,12 +60,12 @@ class Searcher:
     ) -> None:
         self.policy, self.learner, self.pipeline = policy, learner, pipeline
         self.settings, self.seed, self.contract = settings, schedule.seed, schedule.contract
-        self.branch = next(stage for stage in pipeline.steers if isinstance(stage, Branch))
+        self.tree_search = next(stage for stage in pipeline.steers if isinstance(stage, TreeSearch))
         scores = [stage for stage in pipeline.stages if isinstance(stage, SSO)]
         if not scores or pipeline.filters or pipeline.requires or pipeline.token_columns:
             raise ValueError(
-                f"credit method {pipeline.name!r}: `branch` needs the state score of `sso` among the stages, "
-                "and no filters, services or token columns; see configs/credit/3spo.yaml"
+                f"credit method {pipeline.name!r}: `tree_search` needs the state score of `sso` among the "
+                "stages, and no filters, services or token columns; see configs/credit/3spo.yaml"
             )
         self.sso = scores[0]
 
@@ -150,7 +150,7 @@ class _Run:
         """The state each search answers in, and how often; those that turn back are through with theirs."""
         nodes = [(search, search.stack.pop()) for search in active]
         states = [node.observation.anchor for _, node in nodes]
-        wanted = self._s.branch.samples(self._s.sso, self._statistics, states)
+        wanted = self._s.tree_search.samples(self._s.sso, self._statistics, states)
         chosen = []
         for (search, node), n in zip(nodes, wanted.tolist(), strict=True):
             if n == 0 and node.path:

@@ -9,7 +9,8 @@ import torch
 from agent.prompts.builder import PromptBuilder
 from agent.prompts.turns import TurnFormat
 from agent.rollout.rollout import RolloutError, RolloutOptions
-from credit.base import Filter, param
+from configs.params import param
+from credit.base import Filter
 from credit.stages.dynamic_sampling import DynamicSampling
 from rl.checkpoint import Checkpoints, TrainState
 from rl.collect import collect

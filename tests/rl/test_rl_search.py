@@ -24,7 +24,7 @@ from tests.toy import ScriptedPolicy, ToyEnv, ToyTask, respond, toy_tokenizer
 TOKENIZER = toy_tokenizer()
 TURNS = TurnFormat(TOKENIZER)
 NEAR = ToyTask("near-0", "near", "train", rooms=2, start=1, key=1)
-STAGES = {"branch": {"g_max": 4}, "returns": {"invalid_penalty": 0.0}, "sso": {"skip_solved": False}}
+STAGES = {"tree_search": {"g_max": 4}, "returns": {"invalid_penalty": 0.0}, "sso": {"skip_solved": False}}
 
 
 class Noting:
@@ -175,7 +175,7 @@ def test_a_method_without_a_state_score_is_refused():
         Searcher(
             None,
             None,
-            Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}),
+            Pipeline.from_config({"tree_search": {}, "returns": {}, "grpo": {}}),
             settings=None,
             schedule=RunSchedule(1, 0),
         )
