@@ -13,7 +13,7 @@ from agent.rollout.rollout import rollout
 from commands.build.declared import DOCS, credit_pipeline, stage_docs
 from commands.build.learner import _loss_options
 from commands.build.models import prompt_builder
-from commands.experiments.shared import make_run
+from commands.experiments.one_run import make_run
 from commands.replay import methods_of
 from configs.layers import COMMAND_LINE
 from configs.load import experiments, load, load_run, write_config
