@@ -46,7 +46,9 @@ def resolve(layers: Sequence[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
     Raises:
         ConfigError: An unknown protocol or method.
     """
-    return _with_published(_with_protocol(list(layers)))
+    method = _method(layers)
+    found, notes = _with_published(_with_protocol(list(layers)))
+    return found, (*(() if method is None else method.hints), *notes)
 
 
 def credit_layers(method: str, config: Config) -> list[Layer]:

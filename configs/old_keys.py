@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-STAGES: dict[str, str] = {}
+STAGES = {"branch": "tree_search"}
 """Old name of a credit stage → its name."""
 
 _WEBSHOP = {

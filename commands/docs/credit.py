@@ -12,7 +12,7 @@ from configs.protocol import flat, protocols, read_protocol
 from configs.show import as_typed
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 
 KINDS = {
     Steer: "steering",
@@ -94,8 +94,8 @@ def render() -> str:
         _table(HEADER, published_rows()),
         _protocol_part(),
         "## Stages\n",
-        _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in stages().items()]),
-        *(_section(name, stage) for name, stage in stages().items()),
+        _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in all_stages().items()]),
+        *(_section(name, stage) for name, stage in all_stages().items()),
     ]
     return "\n".join(parts)
 

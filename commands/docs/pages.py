@@ -15,7 +15,7 @@ from configs.protocol import protocols
 from configs.schema import Config, Section
 from configs.show import as_typed
 from configs.worlds import WORLDS
-from credit.registry import stages
+from credit.registry import all_stages
 from rl.tracking.metrics import render_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -66,7 +66,7 @@ def _options() -> str:
         rows = [(f"env.options.{key}", value, text) for key, (value, text) in world_docs(name).items()]
         if rows:
             parts.append(f"## World `{name}`\n\n{_table(rows)}")
-    for name in stages():
+    for name in all_stages():
         rows = [(f"credit.{name}.{key}", value, text) for key, (value, text) in stage_docs(name).items()]
         parts.append(f"## Credit stage `{name}`\n\n{_table(rows)}")
     return "\n".join([*parts, _neutral()])
