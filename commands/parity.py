@@ -9,7 +9,7 @@ from configs.text import ConfigError
 
 
 def alfworld(games: Path, transcripts: Path) -> int:
-    """Holds the engine against transcripts of the reference engine; returns the number that differ."""
+    """Compares the engine with transcripts of the reference engine; returns the number that differ."""
     from envs.alfworld.parity import run_parity
 
     result = run_parity(games, transcripts)
@@ -17,7 +17,7 @@ def alfworld(games: Path, transcripts: Path) -> int:
 
 
 def webshop(golden: Path, products: Path | None) -> int:
-    """Holds pages, goals and rewards against the published environment's; returns the number that differ.
+    """Compares pages, goals and rewards with the published environment's; returns the number that differ.
 
     Args:
         golden: Folder of the reference data; see `envs.webshop.parity.run_parity`.
@@ -53,7 +53,7 @@ def _print(failures: Sequence[str], steps: int, passed: int) -> int:
 
 
 def credit(path: Path) -> int:
-    """Holds credit methods and the policy loss against golden numbers; returns the number that differ."""
+    """Compares credit methods and the policy loss with golden numbers; returns the number that differ."""
     from credit.golden.parity import run_parity
     from rl.learner.golden_loss import check_golden_case
 

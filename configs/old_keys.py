@@ -20,7 +20,7 @@ _WEBSHOP = {
     "show_attributes": False,
     "partial_reward": False,
 }
-"""What a run folder says of `env.webshop` that nobody has set: it lists every option with its value."""
+"""Defaults of `env.webshop`. Run folders list every option; these values mean that nobody has set them."""
 
 
 def renamed(tree: Mapping[str, Any], label: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -50,7 +50,7 @@ def renamed(tree: Mapping[str, Any], label: str) -> tuple[dict[str, Any], tuple[
 
 
 def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run folder's configuration (every option is listed) as this version would have written it."""
+    """Returns a run folder's configuration (it lists every option) as this version would have written it."""
     env = config.get("env")
     if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
         known = env["webshop"] if env.get("name") == "webshop" else {}

@@ -17,7 +17,7 @@ def param(
     high: float | None = None,
     choices: Iterable[str] = (),
 ) -> Any:
-    """An option: its default, its meaning and what it may be.
+    """Declares an option: its default, its meaning and its allowed values.
 
     Args:
         default: its type is the option's type.

@@ -31,7 +31,7 @@ class Compiler:
 
     Args:
         vocabulary: Numbers to compile against; grows as names are met.
-        sizes: Expected number of facts a predicate, which orders joins. Affects speed only.
+        sizes: Expected number of facts per predicate; orders joins. Affects speed only.
         typed: Predicate → types of its arguments, trusted to hold of every fact.
         subtype: `subtype(a, b)`: whether type a is b or below it.
     """

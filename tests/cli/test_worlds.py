@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -10,6 +11,7 @@ from commands.build import pools
 from commands.serve_environments import environment
 from configs.load import load
 from configs.schema import EnvConfig
+from configs.text import ConfigError
 from configs.worlds import WORLDS
 from envs import worlds as tasks
 from envs.alfworld import FAMILIES, load_games, write_jsonl
@@ -153,6 +155,41 @@ class NeedsNumber(World):
     taken = [[task.id for task in world.tasks("train", 9)] for world in worlds]
     assert taken[0] == taken[1] == taken[2]
     assert len(taken[0]) == 9
+
+
+OWN = """
+from dataclasses import dataclass
+from configs.params import param
+from envs.subset import Roster
+from envs.world import Options, World
+from tests.toy import ToyEnv, toy_tasks
+@dataclass(frozen=True)
+class ToyOptions(Options):
+    toys: int = param(30, "How many.", low=1)
+class OwnToys(World):
+    Options = ToyOptions
+    splits = ("train",)
+    def roster(self, split, n=None): return Roster.of(toy_tasks(self.options.toys, split=split))
+    def make_env(self): return ToyEnv(self.env.max_steps)
+"""
+
+
+def test_a_class_of_ones_own_may_derive_from_the_contract(tmp_path):
+    here, there = tmp_path / "own.py", tmp_path / "elsewhere" / "own.py"
+    there.parent.mkdir()
+    for file in (here, there):
+        file.write_text(OWN)
+    env = EnvConfig(name=f"{here}:OwnToys", options={"toys": 12})
+    assert len(tasks.open_world(env).tasks("train")) == 12
+    with pytest.raises(ConfigError, match="env.options: no option 'toy'; did you mean 'toys'"):
+        tasks.open_world(env.model_copy(update={"options": {"toy": 3}}))
+    told = pools.description(env)
+    assert (told.name, told.options["toys"]) == ("OwnToys", 12)
+    moved = env.model_copy(update={"name": f"{there}:OwnToys"})
+    assert told.differences(pools.description(moved)) == []
+    there.write_text(OWN.replace("How many.", "Their number."))
+    sys.modules.pop(type(tasks.open_world(moved)).__module__)
+    assert [text.split()[0] for text in told.differences(pools.description(moved))] == ["code"]
 
 
 # --- the shipped experiments --------------------------------------------------------------------------------
