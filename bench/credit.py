@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from credit.base import StepTable
 from credit.pipeline import CreditResult, Pipeline
+from credit.table import StepTable
 
 SIZES = (128, 512, 2048, 8192)
 FULL = (*SIZES, 32768)

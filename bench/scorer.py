@@ -31,10 +31,11 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from credit.base import Context, Shaped, Signals, StepTable
 from credit.parts.siblings import step_texts
 from credit.scorer import around_model, bge
+from credit.signals import Context, Shaped, Signals
 from credit.stages.scpo import SCPO
+from credit.table import StepTable
 from envs.alfworld.demonstrate import demonstrate
 from envs.alfworld.generate import generate_games
 
@@ -194,7 +195,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{options.groups} groups of {GROUP}, {len(table)} steps, {lost:.0%} of trajectories failed")
     print(f"{'':<40}{'read':>11}{'computed':>11}{'ratio':>7}{'seconds':>9}  credit against pair by pair")
     with tempfile.TemporaryDirectory() as folder:
-        source = write_reranker(Path(folder) / "model", step_texts(table, SCPO()).tolist())
+        stage = SCPO()
+        texts = step_texts(table, stage.step_text, stage.max_pair_len).tolist()
+        source = write_reranker(Path(folder) / "model", texts)
         bge.load = load_reranker
         compare(table, str(source), Path(folder) / "scores.sqlite")
 

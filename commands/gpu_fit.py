@@ -26,12 +26,12 @@ COUNTS = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What a trajectory is taken to be, to count tokens; None: as `assumed` says.
+    """Lengths of a trajectory, from which tokens are counted; where None, `assumed` fills in.
 
     Attributes:
         steps: Mean steps.
-        prompt: Mean prompt tokens of a step (append form: tokens added by a step).
-        response: Mean response tokens.
+        prompt: Mean prompt tokens per step (append form: tokens that a step adds).
+        response: Mean response tokens per step.
     """
 
     steps: float | None = None
@@ -39,9 +39,11 @@ class Lengths:
     response: float | None = None
 
     def assumed(self, config: Config) -> tuple[float, float, float]:
-        """The figures: half the step limit, a quarter of the longest response, half the longest prompt.
+        """Returns steps, prompt and response tokens: half the step limit, half the longest prompt, a quarter
+        of the longest response.
 
-        In the append form a step's prompt is what half a window leaves each step.
+        In the append form all steps share one row, taken to fill half the window: what the responses leave
+        of it, divided by the steps, is the prompt of each.
         """
         steps = self.steps or config.env.max_steps / 2
         response = self.response or config.prompt.max_response_tokens / 4
@@ -59,18 +61,18 @@ def run(
     lengths: Lengths,
     markdown: bool = False,
 ) -> bool:
-    """Prints the plan, or writes it into docs/gpu.md; returns whether it fits.
+    """Prints the memory table, or writes it into docs/gpu.md; returns whether everything fits.
 
     Args:
         experiment: As in `train`.
         overrides: As in `train`.
         gpus: Ranks; None: the fewest of `COUNTS` that fit.
-        memory: GiB of an accelerator.
+        memory: GiB of each accelerator.
         lengths: Of trajectories.
         markdown: Write into docs/gpu.md instead.
 
     Raises:
-        ConfigError: No such model, or a combination that cannot run.
+        ConfigError: There is no such model, or the options cannot run together.
     """
     loaded = load(experiment, overrides)
     budget = int(memory * GIB)
@@ -86,7 +88,7 @@ def run(
 
 
 def _fewest(loaded: Loaded, budget: int) -> int:
-    """The fewest ranks that fit, or those with which most of it does."""
+    """The fewest ranks with which it fits; one, if it fits with none of `COUNTS`."""
     counts = COUNTS if loaded.config.train.engine == "deepspeed" else COUNTS[:1]
     return next((n for n in counts if memory_of(loaded, n, budget).fits), counts[0])
 
@@ -103,9 +105,9 @@ def _check(loaded: Loaded, ranks: int) -> None:
 
 
 def would_fit(experiment: str, overrides: Sequence[str], ranks: int, budget: int) -> list[str]:
-    """Changes with which it fits: every single one, else pairs, else nothing; `--gpus` counts as one.
+    """Returns the changes that make it fit: single ones, else pairs, else none; `--gpus` is a change too.
 
-    Of several values of the same options only the mildest is named.
+    Of several values of one option only the mildest is named.
     """
     changes = _changes(load(experiment, overrides).config, ranks)
     for size in (1, 2):
@@ -140,7 +142,7 @@ def _changes(config: Config, ranks: int) -> list[str]:
 
 
 def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[tuple[str, str]]:
-    """What else is worth knowing, line by line."""
+    """The lines below the table: name and text."""
     config = loaded.config
     shape, training = model_shape(config.model.path), training_of(config, ranks)
     b, psi, trained = training.b, shape.parameters, training.trained(shape)
@@ -152,11 +154,11 @@ def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[
         ("parameters", f"{psi / 1e6:,.0f} M" + (f", {trained / 1e6:,.1f} M trained" if training.r else ""))
     ]
     if found.sequences is not None:
-        waiting = "" if found.sequences >= found.flight else ", the others wait"
+        waiting = "" if found.sequences >= found.in_flight else ", the others wait"
         text = (
-            f"{shape.kv_bytes(b):,} bytes of keys and values a token, {found.cache / GIB:.1f} GiB: "
+            f"{shape.kv_bytes(b):,} bytes of keys and values per token, {found.cache / GIB:.1f} GiB: "
             f"{found.sequences} rows of {config.prompt.window} tokens at once; "
-            f"{found.flight} trajectories in flight a rank{waiting}"
+            f"{found.in_flight} trajectories in flight per rank{waiting}"
         )
         facts.append(("generator", text))
     best = ", and the best" if config.checkpoint.keep_best else ""
@@ -166,28 +168,29 @@ def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[
         ("weights sent", f"{b * psi / GIB:.2f} GiB to every generator, after every update"),
     ]
     if found.host:
-        facts.append(("main memory", f"{found.host / GIB:.1f} GiB a rank for the optimiser"))
+        facts.append(("main memory", f"{found.host / GIB:.1f} GiB per rank for the optimiser"))
     return facts
 
 
 def _tokens(config: Config, parameters: int, ranks: int, lengths: Lengths) -> str:
-    """Tokens and operations of an update.
+    """Says how many tokens and operations an update takes.
 
-    A forward pass is 2 Ψ operations a token, a backward pass 4 Ψ (Kaplan et al. 2020, arXiv 2001.08361, §2.1;
-    attention comes on top); checkpointing, the reference and a mismatch correction take a forward pass each.
-    An append-form row is read once, a step-wise one at every step.
+    A forward pass is 2 Ψ operations per token, a backward pass 4 Ψ (Kaplan et al. 2020, arXiv 2001.08361,
+    §2.1; attention is not counted); checkpointing, the reference and a mismatch correction each add a
+    forward pass. A row of the append form is read once;
+    step-wise, every step is a row of its own.
     """
     steps, prompt, response = lengths.assumed(config)
     turns = config.trajectories * steps
     read = turns * (prompt + response)
     train = config.train
     more = (config.model.gradient_checkpointing, train.kl_coef > 0, train.mismatch != "off")
-    work = (6 + 2 * sum(more)) * parameters * read / ranks
+    operations = (6 + 2 * sum(more)) * parameters * read / ranks
     known = all((lengths.steps, lengths.prompt, lengths.response))
     return (
         f"{config.trajectories} trajectories × {steps:g} steps × ({prompt:,.0f} prompt + {response:,.0f} "
         f"response tokens){'' if known else ' (assumed)'} = {read / 1e6:.1f} M tokens read, "
-        f"{turns * response / 1e6:.2f} M sampled; learner {work / 1e15:.1f}e15 operations a rank"
+        f"{turns * response / 1e6:.2f} M sampled; learner {operations / 1e15:.1f}e15 operations per rank"
     )
 
 
@@ -218,7 +221,7 @@ def _rows(found: Memory) -> list[tuple[str, str, str, str, str]]:
     return [*parts, ("total", *(f"{n / GIB:.1f}" for n in found.totals), f"of {found.budget / GIB:g}")]
 
 
-_COLUMNS = ("GiB a GPU", "training", "its step", "generating", "")
+_COLUMNS = ("GiB per GPU", "training", "its step", "generating", "")
 
 
 def _title(loaded: Loaded, found: Memory, ranks: int) -> str:

@@ -1,4 +1,4 @@
-"""What a configuration holds in an accelerator's memory, part by part and phase by phase."""
+"""How much accelerator memory a configuration needs, by part and by phase."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FRAGMENTS = 0.05  # assumed: share of the activations lost between blocks
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes of one accelerator, while gradients are made, in the optimiser step, and while generating."""
+    """Bytes on one accelerator: while gradients are computed, in the optimiser step, and while generating."""
 
     name: str
     backward: int
@@ -75,28 +75,28 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of every rank.
+    """The memory that each rank needs.
 
     Attributes:
-        parts: See `Part`.
-        host: Bytes of main memory for offloaded state, a rank.
-        cache: Bytes of keys and values the generator has beside the learner; None if it is elsewhere or
-            grows as needed.
-        sequences: Rows of full length that fit there at once; None likewise.
-        flight: Trajectories in flight a rank.
-        budget: Bytes of an accelerator.
+        parts: What takes it.
+        host: Bytes of main memory per rank for offloaded state.
+        cache: Bytes for keys and values in the generator; None if it runs elsewhere or its cache grows as
+            needed.
+        sequences: Full-length rows that fit into `cache` at once; None where `cache` is.
+        in_flight: Trajectories in flight per rank.
+        budget: Bytes that an accelerator has.
     """
 
     parts: tuple[Part, ...]
     host: int
     cache: int | None
     sequences: int | None
-    flight: int
+    in_flight: int
     budget: int
 
     @property
     def totals(self) -> tuple[int, int, int]:
-        """Of each phase."""
+        """Bytes in each phase: gradients, optimiser step, generating."""
         sums = [(part.backward, part.step, part.generating) for part in self.parts]
         return tuple(map(sum, zip(*sums, strict=True)))
 
@@ -108,7 +108,7 @@ class Memory:
 
 @cache
 def model_shape(path: str) -> Shape:
-    """Reads or knows a model's configuration.
+    """Returns a model's shape, from its configuration file or from `KNOWN`.
 
     Raises:
         ConfigError: It is neither in a folder, nor in the local cache, nor in `KNOWN`.
@@ -142,7 +142,7 @@ def known_config(path: str, **changes: int | bool) -> PretrainedConfig:
 
 
 def training_of(config: Config, ranks: int) -> Training:
-    """What the formulas need to know of how a configuration trains."""
+    """Returns what the memory formulas need to know about the training."""
     train, lora = config.train, config.model.lora
     return Training(
         b=2 if config.model.dtype == "bfloat16" else 4,
@@ -157,19 +157,18 @@ def training_of(config: Config, ranks: int) -> Training:
 
 
 def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
-    """Adds up what every rank holds.
+    """Adds up the memory of each rank.
 
-    The generator sleeps while the learner trains, unless trajectories are rolled out meanwhile
-    (`rollout.staleness=1`); the learner keeps weights and optimiser state while it generates. Each rank has
-    its own generator.
+    Each rank has its own generator. It sleeps while the learner trains, unless trajectories are rolled out
+    at the same time (`rollout.staleness=1`). The learner keeps weights and optimiser state while generating.
 
     Args:
         loaded: The configuration.
-        ranks: Processes, one an accelerator.
-        budget: Bytes of an accelerator.
+        ranks: Processes, one per accelerator.
+        budget: Bytes that an accelerator has.
 
     Raises:
-        ConfigError: No such model.
+        ConfigError: There is no such model.
     """
     config = loaded.config
     shape, training = model_shape(config.model.path), training_of(config, ranks)
@@ -178,7 +177,7 @@ def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
     zero3 = training.stage == 3
     kept = state.gradients if zero3 else 0  # flat, made once
     buckets = state.buckets if zero3 else 0
-    flight = min(
+    in_flight = min(
         config.rollout.max_parallel, math.ceil(config.rollout.groups / ranks) * config.rollout.group_size
     )
     copied = 4 if training.r else b if zero3 else 0
@@ -201,10 +200,10 @@ def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
         Part("scorer", *[2 * SCORERS.get(config.scorer.name, 0)] * 3, f"{config.scorer.name}, float16"),
         Part("weights sent", 0, 0, copied * shape.largest, "the largest, gathered or merged"),
     ]
-    generator, cache, sequences = _generator(config, shape, b, flight, budget)
+    generator, cache, sequences = _generator(config, shape, b, in_flight, budget)
     parts += [generator, Part("context", *[CONTEXT] * 3, "CUDA, NCCL, workspaces: assumed")]
     shown = tuple(part for part in parts if part.backward or part.step or part.generating)
-    return Memory(shown, state.host, cache, sequences, flight, budget)
+    return Memory(shown, state.host, cache, sequences, in_flight, budget)
 
 
 def _sharded(training: Training, stage: int) -> str:
@@ -224,16 +223,17 @@ def _reference(loaded: Loaded, shape: Shape, b: int) -> int:
 
 
 def _generator(
-    config: Config, shape: Shape, b: int, flight: int, budget: int
+    config: Config, shape: Shape, b: int, in_flight: int, budget: int
 ) -> tuple[Part, int | None, int | None]:
-    """The generator's part, its bytes of keys and values, and the full rows these hold."""
+    """Returns the generator's part, its bytes for keys and values, and how many full rows fit into them."""
     window = config.prompt.window
     if config.generator.backend == "server":
         return Part("generator", 0, 0, 0, "on policy servers"), None, None
     row = window * shape.kv_bytes(b)
     if config.generator.backend == "torch":
-        held = b * shape.parameters
-        return Part("generator", held, held, held + flight * row, f"a copy, {flight} full rows"), None, None
+        copied = b * shape.parameters
+        how = f"a copy, {in_flight} full rows"
+        return Part("generator", copied, copied, copied + in_flight * row, how), None, None
     share = int(config.generator.memory * budget)
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     beside = serving_bytes(shape, b, batched_tokens=config.generator.batched_tokens, parallel=parallel)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 RUN = Path(__file__).resolve().parent.parent / "run.py"
-SAID = 2
-"""Exit code of a process that has said in one message why it ended: a mistake, or that it lost a peer."""
+EXPLAINED = 2
+"""Exit code of a process that has printed why it ended: a mistake of the user's, or a lost peer."""
 GRACE_S = 15  # between asking a process to end and killing it
 
 
@@ -45,7 +45,7 @@ def launch(nproc: int, argv: Sequence[str], script: Path = RUN) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    # As torchrun does: a thread a core in every process would be many times too many.
+    # As torchrun does: one thread per core in every process would be many times too many.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nproc)))
     with tempfile.TemporaryDirectory(prefix="sibling-ranks-") as logs, _quiet():
         try:
@@ -96,8 +96,8 @@ def _quiet() -> Any:
 def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
     """Says on standard error which process failed first; returns the exit code of the whole."""
     rank, first = min(failures.items(), key=lambda item: (_doubt(item[1]), item[1].timestamp, item[0]))
-    if first.exitcode == SAID:
-        return SAID
+    if first.exitcode == EXPLAINED:
+        return EXPLAINED
     if first.exitcode < 0:
         how = f"was ended by signal {-first.exitcode} ({first.signal_name()})"
         if -first.exitcode == signal.SIGKILL:
@@ -111,7 +111,7 @@ def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
 
 def _doubt(failure: ProcessFailure) -> int:
     """How likely a process ended because of another: the launcher asked it to, or it may have lost a peer."""
-    return {-signal.SIGTERM: 2, SAID: 1}.get(failure.exitcode, 0)
+    return {-signal.SIGTERM: 2, EXPLAINED: 1}.get(failure.exitcode, 0)
 
 
 def _end_groups(failures: Mapping[int, ProcessFailure]) -> None:

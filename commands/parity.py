@@ -1,4 +1,4 @@
-"""`run.py parity`: the engine and the credit methods against reference data."""
+"""`run.py parity`: compares the engine and the credit methods with reference data."""
 
 from __future__ import annotations
 

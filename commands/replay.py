@@ -17,6 +17,7 @@ from configs.check import validate
 from configs.layers import COMMAND_LINE, Layer, credit_layers
 from configs.load import Loaded, read_config
 from configs.merge import Merged
+from configs.old_keys import recorded_key, renamed
 from configs.schema import Config
 from configs.text import ConfigError, read_yaml, suggest
 from credit.pipeline import Pipeline
@@ -69,7 +70,8 @@ def run(
     updates = _updates(update)
     opened = None if file is None else TrajectoryFile(file)
     source = _file_source(opened) if opened else _run_source(Path(run_dir or ""))
-    seed, methods = _methods(source, _names(credit, source), _tree(overrides))
+    tree, hints = renamed(_tree(overrides), COMMAND_LINE)
+    seed, methods = _methods(source, _names(credit, source), tree)
     recording = _read(opened, source, updates, methods)
 
     folder = out or source.folder
@@ -77,7 +79,7 @@ def run(
         watched = _watched(recording, status)
         replayed = replay(watched, methods, folder / "replay.parquet", seed=seed, most=show)
     own = source.config.credit.name if source.config else ""
-    notes = _notes(replayed, opened)
+    notes = [*hints, *_notes(replayed, opened)]
     page = folder / "replay.html"
     write_page(page, replayed, methods, title=source.title, own=own, notes=notes)
     for line in (*notes, *_summary(replayed, own)):
@@ -107,7 +109,10 @@ def _said(run_dir: Path, config: Config) -> dict[str, dict[str, Any]]:
     They hold for the stages of other methods too, as when training with another method.
     """
     path = run_dir / "sources.json"
-    sources = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    sources = None
+    if path.is_file():
+        said = json.loads(path.read_text(encoding="utf-8"))
+        sources = {recorded_key(key): label for key, label in said.items()}
 
     def counts(stage: str, key: str) -> bool:
         label = "" if sources is None else sources.get(f"credit.stages.{stage}.{key}", "credit/")

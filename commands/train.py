@@ -33,7 +33,7 @@ from configs.old_keys import recorded
 from configs.schema import Config
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from credit.stages.branch import Branch
+from credit.stages.tree_search import TreeSearch
 from envs.base import Task
 from envs.pools.pool import EnvPool
 from envs.worlds import open_world
@@ -149,8 +149,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             policy,
             learner,
             pipeline,
-            play=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
-            plan=RunSchedule(
+            settings=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
+            schedule=RunSchedule(
                 config.train.updates,
                 config.seed,
                 config.eval.every,
@@ -179,7 +179,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
 
 def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
     """Refuses what only one process can do, in order."""
-    if not any(isinstance(stage, Branch) for stage in pipeline.steers):
+    if not any(isinstance(stage, TreeSearch) for stage in pipeline.steers):
         return
     if ranks.size > 1 or config.rollout.staleness:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`run.py show … --against`: an experiment beside a protocol or another experiment, option by option."""
+"""`run.py show … --against`: compares an experiment with a protocol or another experiment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from configs.show import Docs, Row, as_typed, rows
 from configs.text import ConfigError, suggest
 
 _PREFIX = f"{FOLDER.name}/"
-_SAY_NOTHING = {"name", "protocol", "credit.settings"}  # by themselves; what they bring is compared
+_LABELS = {"name", "protocol", "credit.settings"}  # not compared; the options that they set are
 
 
 class Difference(NamedTuple):
-    """An option that differs; None where a side lacks it (a stage of another method)."""
+    """An option that differs; None where one side does not have it (a stage of another method)."""
 
     path: str
     ours: Row | None
@@ -31,11 +31,11 @@ def other(experiment: str, overrides: Sequence[str], against: str) -> tuple[Load
 
     Args:
         experiment: As on the command line.
-        overrides: Its overrides; a protocol is laid over them too.
+        overrides: Its overrides; a protocol overrides these too.
         against: `protocol/NAME`, or an experiment.
 
     Raises:
-        ConfigError: It is neither, or as in `configs.load.load`.
+        ConfigError: `against` is neither, or as in `configs.load.load`.
     """
     name = against.removeprefix(_PREFIX).removesuffix(".yaml")
     if against.startswith(_PREFIX):
@@ -58,14 +58,14 @@ def differences(ours: Loaded, theirs: Loaded, docs: Docs, changes: Mapping[str, 
         ours: One side.
         theirs: The other.
         docs: Options of the credit stages and of the worlds.
-        changes: Option → what theirs changes; of the others the option's meaning is given.
+        changes: Option → what the other side's value changes; for other options their meaning is given.
     """
     left = {row.path: row for row in rows(ours, docs)}
     right = {row.path: row for row in rows(theirs, docs)}
     for path in dict.fromkeys([*left, *right]):
         one, two = left.get(path), right.get(path)
         same = one is not None and two is not None and one.value == two.value
-        if not same and path not in _SAY_NOTHING:
+        if not same and path not in _LABELS:
             yield Difference(path, one, two, changes.get(path) or (one or two).meaning)
 
 

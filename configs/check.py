@@ -14,12 +14,12 @@ DEFAULT = "default"
 
 
 def validate(tree: Mapping[str, Any], sources: Mapping[str, str], where: str = "") -> Config:
-    """Returns the configuration `tree` spells.
+    """Returns the configuration that `tree` describes.
 
     Args:
         tree: Nested values as merged from the layers.
-        sources: Layer of each dotted leaf, for the messages.
-        where: Source of every leaf, if they all share one.
+        sources: The layer of each dotted option, for the messages.
+        where: The source of all options, if they share one.
 
     Raises:
         ConfigError: One line for each value that does not fit.

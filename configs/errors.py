@@ -1,4 +1,4 @@
-"""What every error of the user's making has in common."""
+"""The base of all errors that a user can put right."""
 
 
 class UserError(Exception):

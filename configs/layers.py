@@ -1,10 +1,10 @@
 """Layers that an experiment asks for: its protocol, and the settings its method was published with.
 
-Both are laid just above the layer that asks for them: over its own values, under those of files based on it
-and of the command line. (What the command line asks for lies just under its other items.) Where one layer
-asks for both, the method's settings lie over the protocol, as the more particular. Which method and
-environment count is decided by all layers together, so another method on the command line replaces the first
-one's published settings wholly.
+Both lie just above the layer that asks for them: they override its own values, and files based on it and the
+command line override them. (What the command line asks for lies just below its other items.) Where one layer
+asks for both, the method's settings override the protocol, being more specific. All layers together decide
+which method and environment count, so another method on the command line replaces all published settings of
+the first one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Layer:
     Attributes:
         label: The place, for provenance.
         tree: The options, as in an experiment file.
-        shared: Its credit options are for whatever method has the stage; a method without it ignores them.
+        shared: Its credit options apply to any method that has the stage; a method without it ignores them.
     """
 
     label: str
@@ -38,15 +38,17 @@ class Layer:
 
 
 def resolve(layers: Sequence[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
-    """Puts in what the layers ask for.
+    """Adds the layers that the given layers ask for.
 
     Returns:
-        All layers, lowest first, and what a reader must know: one line for each request without effect.
+        All layers, lowest first, and one line for each request that had no effect.
 
     Raises:
         ConfigError: An unknown protocol or method.
     """
-    return _with_published(_with_protocol(list(layers)))
+    method = _method(layers)
+    found, notes = _with_published(_with_protocol(list(layers)))
+    return found, (*(() if method is None else method.hints), *notes)
 
 
 def credit_layers(method: str, config: Config) -> list[Layer]:
@@ -74,7 +76,7 @@ def _of_protocol(name: str, environment: str, label: str) -> list[Layer]:
 
 
 def _check_stages(layers: Sequence[Layer], method: Method | None) -> None:
-    """Refuses a stage that no method has: it would be ignored as that of another one."""
+    """Refuses a stage that no method has: it would be ignored silently, as a stage of another method is."""
     known = known_stages() | (method.stages.keys() if method else set())
     for layer in layers:
         for stage in mapping(layer.tree.get("credit", {}), "credit", layer.label):
@@ -91,10 +93,10 @@ def _with_published(layers: list[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
     method = _method(layers)
     published = None if method is None else method.published.get(environment)
     if published is None:
-        what = "a method of one's own" if method is None else method.file
+        what = "a method of your own" if method is None else method.file
         return layers, (
-            f"credit.settings=published: {what} has no published settings for {environment}; the plain "
-            "ones hold.",
+            f"credit.settings=published: {what} has no published settings for {environment}: its "
+            "plain ones are used.",
         )
     at = _above(layers, place)
     layer = Layer(published.label, published.tree, shared=True)
@@ -102,7 +104,7 @@ def _with_published(layers: list[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
 
 
 def _method(layers: Sequence[Layer]) -> Method | None:
-    """The method that all layers together choose; None for stages written out."""
+    """The method that all layers together choose; None if the stages are listed one by one."""
     chosen: tuple[str, str] | None = (Config().credit.name, "default")
     for layer in layers:
         credit = layer.tree.get("credit")
@@ -117,7 +119,7 @@ def _method(layers: Sequence[Layer]) -> Method | None:
 
 
 def _value(layers: Sequence[Layer], *path: str) -> Any:
-    """What the layers make of an option, its default if none says it."""
+    """An option's value after all layers; its default if no layer sets it."""
     place, value = _last(layers, *path)
     if place >= 0:
         return value
@@ -128,7 +130,7 @@ def _value(layers: Sequence[Layer], *path: str) -> Any:
 
 
 def _last(layers: Sequence[Layer], *path: str) -> tuple[int, Any]:
-    """The highest layer that says an option, and its value there; (-1, None) if none does."""
+    """The highest layer that sets an option, and its value there; (-1, None) if none does."""
     for place in range(len(layers) - 1, -1, -1):
         node: Any = layers[place].tree
         for key in path:
@@ -139,7 +141,7 @@ def _last(layers: Sequence[Layer], *path: str) -> tuple[int, Any]:
 
 
 def _above(layers: Sequence[Layer], place: int) -> int:
-    """Where a layer goes that the one at `place` asks for: over it, and over a protocol that lies on it."""
+    """Where the layer goes that `place` asks for: above it, and above a protocol that it has brought."""
     if layers[place].label == COMMAND_LINE:
         return place
     return next((n for n in range(place + 1, len(layers)) if not layers[n].shared), len(layers))

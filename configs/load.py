@@ -3,11 +3,11 @@
     defaults (configs.schema)  <  base files  <  experiment file  <  command line
 
 An experiment is a YAML file in `configs/` (or a path to one). Its `base:` names the files it builds
-on. The command line says `key.path=value`. The credit method is chosen as a whole: `credit: scpo`
+on. The command line gives `key.path=value`. The credit method is chosen as a whole: `credit: scpo`
 (or `credit=scpo`) takes the stages of `configs/credit/scpo.yaml`, and `credit: {method: scpo, scpo:
 {theta: 0.9}}` (or `credit.scpo.theta=0.9`) changes one of them. `protocol: NAME` and `credit.settings:
 published` bring layers of their own, see `configs.layers`. Inside a run folder the result is
-`config.json`, which reloads exactly: what those layers brought is in it.
+`config.json`, which reloads exactly: it includes what those layers set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Loaded:
     """A configuration and the layer each of its leaves came from (leaves not listed: defaults).
 
     Attributes:
-        notes: What a reader must know: requests that had no effect, one line each.
+        notes: Renamed options and requests that had no effect, one line each.
     """
 
     config: Config
@@ -51,23 +51,23 @@ def load(experiment: str, overrides: Sequence[str] = (), *, over: Mapping[str, A
     Args:
         experiment: Name of a file in configs/ (without .yaml), or a path to a .yaml file.
         overrides: `key.path=value` items, later ones win.
-        over: Options laid over all of these, for comparisons.
+        over: Options that override all of these, for comparisons.
 
     Raises:
         ConfigError: Unknown experiment, key, method, protocol or value; a value out of range; an impossible
             combination.
     """
     path = find(experiment)
-    named = Layer(path.name, {"name": path.stem})  # unless a file says another one
+    named = Layer(path.name, {"name": path.stem})  # unless a file sets another name
     layers = [named, *_layers(path, ()), Layer(COMMAND_LINE, _parse(overrides))]
     return _merge(layers if over is None else [*layers, Layer("over all", over)])
 
 
 def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
-    """Builds the configuration of a run again, with overrides laid over it.
+    """Builds the configuration of a run again, with overrides.
 
-    What the run's protocol and its method's settings brought is among its values and is not brought again,
-    unless an override asks for it, or for another method.
+    The run's values include what its protocol and published settings set. These are applied again only if an
+    override names them, or another method.
 
     Raises:
         ConfigError: `run_dir` is no run folder, or as in `load`.
@@ -82,7 +82,7 @@ def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
 
 
 def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:
-    """What layers make together with what they ask for; `below` lies under them and asks for nothing."""
+    """Merges layers and those they ask for; `below` lies under all of them and asks for nothing."""
     merged = Merged()
     found, notes = resolve(layers)
     hints: list[str] = []

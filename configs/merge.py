@@ -1,8 +1,8 @@
 """Laying one configuration layer over another, leaf by leaf, with the source of each leaf.
 
-The credit method, the scorer and the world are chosen as wholes: naming another one drops the old one's
-options, which would mean nothing (or something else) to the new one. What a layer says about a credit stage
-that both methods have stays: `credit=gigpo` changes how credit is given, not the reward or the penalty.
+Naming another credit method, scorer or world drops the options of the old one, which would mean nothing (or
+something else) to the new one. Options of a credit stage that both methods have stay: `credit=gigpo` changes
+how credit is given, not the reward or the penalty.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Merged:
     _said: list[tuple[str, str, Any, str]] = field(default_factory=list)  # stage, option, value, label
 
     def add(self, layer: Layer) -> None:
-        """Lays a layer over what is there.
+        """Lays a layer over the values so far.
 
         Raises:
             ConfigError: An unknown key or credit method, or a value where a section belongs.
@@ -40,7 +40,7 @@ class Merged:
         self, model: type[BaseModel], into: dict[str, Any], tree: Mapping[str, Any], prefix: str, layer: Layer
     ) -> None:
         label = layer.label
-        # The name first: what is said beside it is meant for the one that is named.
+        # The name first: the options beside it belong to the scorer or world that it names.
         for key, value in sorted(tree.items(), key=lambda item: item[0] != "name"):
             path = f"{prefix}{key}"
             if path == "credit":

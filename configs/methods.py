@@ -1,10 +1,10 @@
 """Credit methods as files: `configs/credit/NAME.yaml`, with the settings each was published with.
 
-A method file says `name`, `stages` in order, and, where code of its authors is public, `published`: for an
-environment, `source` (where the values were read) and options as in an experiment file. The plain values of
-the stages are this project's and the same everywhere; the published ones are laid over them on demand
-(`credit.settings`, see `configs.layers`). `published: OTHER` stands for another method's: that of a method
-which is built on it and has no public code of its own.
+A method file says `name` and `stages` in order. Where code of its authors is public it also says `published`:
+for each environment, `source` (where the values were read) and options as in an experiment file. The plain
+values of the stages are this project's and the same everywhere; the published ones are laid over them on
+demand (`credit.settings`, see `configs.layers`). `published: OTHER` takes another method's settings: for a
+method that is built on OTHER and has no public code of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from configs.old_keys import renamed
 from configs.text import ConfigError, read_yaml, suggest
 
 CONFIGS = Path(__file__).resolve().parent
@@ -39,12 +40,21 @@ class Published:
 
 @dataclass(frozen=True)
 class Method:
-    """A method file, read."""
+    """A method file, read.
+
+    Attributes:
+        name: The method's name.
+        file: The file, for provenance.
+        stages: Options by stage, in order.
+        published: Settings of its public code, by environment.
+        hints: One line for each stage that the file calls by its old name.
+    """
 
     name: str
     file: str
     stages: Mapping[str, Any]
     published: Mapping[str, Published] = field(default_factory=dict)
+    hints: tuple[str, ...] = ()
 
 
 def methods() -> list[str]:
@@ -81,10 +91,12 @@ def read_method(method: str, label: str = "credit", chain: tuple[str, ...] = ())
             f"{path} must have the keys name and stages, and may have published; it has "
             f"{', '.join(map(str, tree))}"
         )
-    stages = mapping(tree["stages"], "stages", path.name)
     file = f"credit/{path.name}"
+    mapping(tree["stages"], "stages", path.name)
+    new, hints = renamed({"credit": {"stages": tree["stages"]}}, file)
+    stages = new["credit"]["stages"]
     published = dict(_published(tree.get("published", {}), file, stages, (*chain, method)))
-    return Method(str(tree["name"]), file, stages, published)
+    return Method(str(tree["name"]), file, stages, published, hints)
 
 
 def _published(
@@ -100,7 +112,7 @@ def _published(
         return
     for environment, options in mapping(value, "published", file).items():
         where = f"published.{environment}"
-        tree = dict(mapping(options, where, file))
+        tree = renamed(mapping(options, where, file), where)[0]
         source = tree.pop("source", None)
         if not isinstance(source, str):
             raise ConfigError(f"{file}: {where} must say its `source`: where the values were read")

@@ -1,7 +1,7 @@
 """Options that do not change what a run is: the one table, for reports, sweeps and resumed runs.
 
-An option that is not listed matters. Plain data, so that whatever may not see the schema can read it; a test
-holds it against the schema.
+An option that is not listed matters. This is plain data, so that modules that must not import the schema can
+read it; a test compares it with the schema.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ NOTHING: Effect = "nothing"
 MEASURED: Effect = "measured"
 """The run is the same to the last bit, but other things are measured on its way."""
 ROUNDING: Effect = "rounding"
-"""The same run but for the order in which sums are made, as on another machine."""
+"""The same run except for the order of floating-point sums, as on another machine."""
 
 NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "name": (NOTHING, "a label"),
     "logging": (NOTHING, "where figures go"),
     "checkpoint": (NOTHING, "what is kept of the weights"),
-    "protocol": (NOTHING, "a label; the options it sets matter each by itself"),
+    "protocol": (NOTHING, "a label; each option that it sets matters by itself"),
     "credit.settings": (NOTHING, "as protocol"),
     "env.workers": (NOTHING, "where environments are played; trajectories are equal bit for bit"),
     "env.urls": (NOTHING, "as env.workers"),
@@ -29,7 +29,7 @@ NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "env.timeout_s": (NOTHING, "when another server is asked"),
     "env.patience_s": (
         NOTHING,
-        "when a trajectory is given up that no server answers",
+        "when a trajectory is given up because no server answers",
     ),
     "rollout.watchdog_s": (NOTHING, "when a run that hangs is ended"),
     "generator.token_file": (NOTHING, "a password"),

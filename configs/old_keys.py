@@ -1,11 +1,11 @@
-"""Names of options that have changed: old files, command lines and run folders go on working."""
+"""Old names of options: old files, command lines and run folders go on working."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-STAGES: dict[str, str] = {}
+STAGES = {"branch": "tree_search"}
 """Old name of a credit stage → its name."""
 
 _WEBSHOP = {
@@ -20,15 +20,15 @@ _WEBSHOP = {
     "show_attributes": False,
     "partial_reward": False,
 }
-"""Defaults of `env.webshop`. Run folders list every option; these values mean that nobody has set them."""
+"""Defaults of the old section `env.webshop`: a run folder lists every option, also those that nobody set."""
 
 
 def renamed(tree: Mapping[str, Any], label: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns a layer with the names of now, and one line for each old one.
+    """Returns a layer under today's names, and one line for each old name.
 
     Args:
         tree: Options as in an experiment file.
-        label: Where they stand.
+        label: Where the options stand.
     """
     new, hints = dict(tree), []
     env = new.get("env")
@@ -60,7 +60,7 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded_key(key: str) -> str:
-    """Returns the name of now of a dotted key that a run folder lists the source of."""
+    """Returns today's name of a dotted key in a run folder's sources.json."""
     parts = key.split(".")
     if parts[:2] == ["env", "webshop"]:
         parts[1] = "options"
@@ -70,7 +70,7 @@ def recorded_key(key: str) -> str:
 
 
 def stages_renamed(stages: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a method's stages under the names of now, in their order."""
+    """Returns a method's stages under today's names, in their order."""
     return _stages(stages)[0]
 
 

@@ -17,14 +17,14 @@ def param(
     high: float | None = None,
     choices: Iterable[str] = (),
 ) -> Any:
-    """Declares an option: its default, its meaning and its allowed values.
+    """An option: its default, its meaning and its allowed values.
 
     Args:
         default: its type is the option's type.
         doc: one sentence.
         low: smallest allowed number, if any.
         high: largest allowed number, if any.
-        choices: allowed words, if it is a word out of a list.
+        choices: allowed words, if it takes one of a list.
     """
     return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": tuple(choices)})
 
@@ -52,7 +52,7 @@ class Checked:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Any:
-        """Makes one of options by name.
+        """Makes an instance from options by name.
 
         Raises:
             ValueError: As the class, or there is no such option.
@@ -66,12 +66,12 @@ class Checked:
 
     @classmethod
     def documented(cls) -> dict[str, tuple[Any, str]]:
-        """{option: (default, meaning)}."""
+        """Returns {option: (default, meaning)}."""
         return {option.name: (option.default, option.metadata["doc"]) for option in fields(cls)}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """'; did you mean …? known: …', the tail of an error about an unknown name."""
+    """Returns '; did you mean …? known: …', the end of an error about an unknown name."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ";"

@@ -1,10 +1,10 @@
-"""Training protocols: the choices between a paper's method and its figures, one file each.
+"""Training protocols: choices that change a method's figures but that papers seldom mention, one file each.
 
-`configs/protocol/NAME.yaml` says `about`, `switches` (each a `set` of dotted options with their values, and
-in one line what it `changes`), and may say `settings` (more options, as in an experiment file, that nobody
-disputes), `only` (the same for one environment) and `not_reproduced` (what no option reaches, and why). It
-is laid over an experiment by `protocol: NAME`, see `configs.layers`, and compared with one by
-`run.py show EXPERIMENT --against protocol/NAME`.
+`configs/protocol/NAME.yaml` has `about`, `switches` (each a `set` of dotted options with their values, and
+one line on what it `changes`), and may have `settings` (more options, which all agree on, as in an experiment
+file), `only` (the same for one environment) and `not_reproduced` (what no option can reproduce, and why).
+`protocol: NAME` lays it over an experiment, see `configs.layers`; `run.py show EXPERIMENT --against
+protocol/NAME` compares the two.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Protocol:
         changes: Dotted option (as on the command line) → what this choice changes.
         switches: The switches as a tree of options.
         settings: The other options, as a tree.
-        only: More of them by environment.
+        only: More options per environment, as trees.
         not_reproduced: What it cannot reproduce, one sentence each.
     """
 
@@ -44,7 +44,7 @@ class Protocol:
     not_reproduced: tuple[str, ...]
 
     def trees(self, environment: str) -> tuple[Mapping[str, Any], ...]:
-        """Returns what it says for an environment: trees of options, later ones over earlier ones."""
+        """Returns its options for an environment: trees, of which later ones override earlier ones."""
         return self.settings, self.only.get(environment, {}), self.switches
 
 
@@ -57,8 +57,8 @@ def read_protocol(name: str, label: str = "protocol") -> Protocol:
     """Reads a protocol's file.
 
     Args:
-        name: Of a shipped one, or a path to a .yaml file.
-        label: Who names it, for the message.
+        name: A shipped protocol, or a path to a .yaml file.
+        label: Where it is named, for the message.
 
     Raises:
         ConfigError: No such protocol, or its file is not of the form above.
@@ -97,17 +97,17 @@ def read_protocol(name: str, label: str = "protocol") -> Protocol:
 
 
 def put(tree: dict[str, Any], path: str, value: Any, label: str) -> None:
-    """Sets a dotted option in a tree; `label` is who does so.
+    """Sets a dotted option in a tree; `label` says where the option stands, for the message.
 
     Raises:
-        ConfigError: The path goes through a value.
+        ConfigError: A part of the path has a value and is no section.
     """
     *parents, last = path.split(".")
     node = tree
     for key in parents:
         node = node.setdefault(key, {})
         if not isinstance(node, dict):
-            raise ConfigError(f"{label} reaches into {key!r}, which another one set to {node!r}")
+            raise ConfigError(f"{label} sets an option inside {key!r}, which has the value {node!r}")
     node[last] = value
 
 

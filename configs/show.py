@@ -1,4 +1,4 @@
-"""`run.py show`: every option of a run, its value, where the value came from and what it means."""
+"""`run.py show`: every option of a run with its value, where the value comes from, and its meaning."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Documented = Callable[[str], Mapping[str, tuple[Any, str]]]
 
 
 class Docs(NamedTuple):
-    """What this package does not know and the caller brings.
+    """Options that this package cannot know: the caller looks them up.
 
     Attributes:
         stage: Name of a credit stage → {option: (default, meaning)}.
-        world: Name of a world → the same of its own options; empty where they are not declared.
+        world: Name of a world → {option: (default, meaning)}; empty if it declares none.
     """
 
     stage: Documented
@@ -111,7 +111,7 @@ def _declared(
 
 
 def as_typed(value: Any) -> str:
-    """A value as the command line would take it (YAML), with no quotes around words."""
+    """Returns a value as one would type it on the command line (YAML without quotes)."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(list(value)) if isinstance(value, tuple) else str(value)

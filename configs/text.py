@@ -1,4 +1,4 @@
-"""Reading YAML without its traps, and error texts that help."""
+"""Reads YAML safely, and helps to word errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(source: Path | str, name: str = "") -> Any:
-    """Reads a YAML file, or a YAML text whose errors speak of `name`.
+    """Reads a YAML file, or a YAML text that errors call `name`.
 
     Raises:
         ConfigError: It is not YAML, or a mapping has a key twice.

@@ -1,15 +1,15 @@
-"""What a stage is. The table it reads is `StepTable`; what flows between stages is `Signals`.
+"""What a stage is; it reads a `credit.table.StepTable`, and `credit.signals` flow from stage to stage.
 
-A stage is one file `credit/<name>.py` with one frozen dataclass whose fields are its hyper-parameters, each
-made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds, in the order in
-which a method lists them:
+A stage is one file `credit/stages/NAME.py` with one frozen dataclass whose fields are its hyper-parameters,
+each made by `param` (default, meaning, allowed values) and checked when the stage is built. Kinds, in the
+order in which a method lists them:
 
 - `Steer`: what the rollout does differently while trajectories are made; the rollout's side is in `agent/`;
 - `Filter`: which groups are worth training on; asked before anything else, may call for more rollouts;
 - `Shaper`: changes returns (and scores), before any comparison between rows;
 - `Estimator`: makes the advantage, [N] or `PerToken`, by comparing rows; a method has exactly one;
 - `Reweighter`: changes an advantage that exists, to [N] or `PerToken` (one value per response token);
-- `AuxLoss`: weights of a distillation term beside the policy loss, one a response token.
+- `AuxLoss`: weights of a distillation term beside the policy loss, one per response token.
 
 What a stage needs beyond the table is named by it: services in `requires` (a pair scorer, continuations),
 token columns in `token_columns` (entropies, a teacher's log-probabilities). Both are checked at start-up.
@@ -17,142 +17,16 @@ token columns in `token_columns` (entropies, a teacher's log-probabilities). Bot
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from configs.params import Checked, did_you_mean, param
-from credit.table import TERMINAL, StepTable
-
-__all__ = [
-    "TERMINAL",
-    "AuxLoss",
-    "Context",
-    "Estimated",
-    "Estimator",
-    "Filter",
-    "PerToken",
-    "Reweighter",
-    "Shaped",
-    "Shaper",
-    "Signals",
-    "Stage",
-    "Steer",
-    "StepTable",
-    "Weighted",
-    "did_you_mean",
-    "param",
-    "require_returns",
-]
-
-
-@dataclass(frozen=True, eq=False)
-class PerToken:
-    """An advantage that differs between the tokens of a row; an array says one number per row.
-
-    The type tells the two apart: their shapes do not where a table has as many tokens as rows.
-
-    Attributes:
-        values: float [sum(length)], laid out as the table's token columns.
-    """
-
-    values: np.ndarray
-
-
-Advantage = np.ndarray | PerToken
-
-
-@dataclass(frozen=True)
-class Signals:
-    """What stages hand on, rows in canonical order.
-
-    Attributes:
-        returns: float [N], return of each step; NaN where no stage has computed it.
-        score: float [N], what outcome comparisons use: the trajectory's outcome less the row's own penalty.
-        lone_credit: float [N], step advantage of a row that has no peer at its anchor (normally 0).
-        advantage: float [N], or `PerToken`; None before the estimator.
-    """
-
-    returns: np.ndarray
-    score: np.ndarray
-    lone_credit: np.ndarray
-    advantage: Advantage | None = None
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a stage may use besides the table, passed explicitly.
-
-    Attributes:
-        services: by name, e.g. {"pair_scorer": scorer}; a stage lists those it needs in `requires`.
-        seed: seed of the run.
-        step: number of the update, for schedules and draws.
-        state: what this stage returned as its state at the last update (`Shaped.state`), None at the first.
-    """
-
-    services: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    step: int = 0
-    state: Any = None
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """A generator of its own for each (seed, step, purpose), so that one draw never moves another."""
-        return np.random.default_rng([self.seed, self.step, zlib.crc32(purpose.encode())])
-
-
-@dataclass(frozen=True)
-class Shaped:
-    """A shaper's result; None leaves the signal as it was.
-
-    Attributes:
-        returns: float [N] or None.
-        score: float [N] or None.
-        lone_credit: float [N] or None.
-        metrics: name to number, names as in the stage's `metrics_doc`.
-        columns: name to [N], for reports and the viewer, names as in the stage's `columns_doc`.
-        state: what the stage wants back at the next update, or None: JSON values only, saved in checkpoints.
-    """
-
-    returns: np.ndarray | None = None
-    score: np.ndarray | None = None
-    lone_credit: np.ndarray | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
-    state: Any = None
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """An estimator's or reweighter's result.
-
-    Attributes:
-        advantage: float [N], or `PerToken` from a stage that works per token.
-        metrics: as in `Shaped`.
-        columns: as in `Shaped`.
-    """
-
-    advantage: Advantage
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """An auxiliary loss's result.
-
-    Attributes:
-        weight: float [sum(length)], see `AuxLoss`.
-        metrics: as in `Shaped`.
-        columns: as in `Shaped`.
-    """
-
-    weight: np.ndarray
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+from configs.params import Checked
+from credit.signals import Context, Estimated, Shaped, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -275,12 +149,3 @@ class AuxLoss(Stage, ABC):
     @abstractmethod
     def weigh(self, table: StepTable, signals: Signals, context: Context) -> Weighted:
         """Weights [sum(length)] of the canonical `table`, 0 where there is nothing to distil."""
-
-
-def require_returns(signals: Signals, stage: str) -> None:
-    """Raise a ValueError if some row has no return yet."""
-    if np.isnan(signals.returns).any():
-        raise ValueError(
-            f"credit.{stage}: some rows have no return; put a `returns` stage before it "
-            "or fill StepTable.return_to_go"
-        )

@@ -10,28 +10,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from credit.base import (
-    AuxLoss,
-    Context,
-    Estimator,
-    Filter,
-    PerToken,
-    Reweighter,
-    Shaper,
-    Signals,
-    Stage,
-    Steer,
-    StepTable,
-    did_you_mean,
-)
+from configs.old_keys import stages_renamed
+from configs.params import did_you_mean
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.parts.effect import effect_doc, effects
 from credit.parts.stage_runs import Act, act
-from credit.parts.teacher_gaps import per_row
-from credit.registry import build, stages
+from credit.parts.token_rows import per_row
+from credit.registry import all_stages, build_stage
+from credit.signals import Context, PerToken, Signals
+from credit.table import StepTable
 
 METRICS: dict[str, str] = {
     f"credit/{name}/{key}": doc
-    for name, stage in stages().items()
+    for name, stage in all_stages().items()
     for key, doc in {**stage.metrics_doc, **effect_doc(stage)}.items()
 } | {
     "credit/advantage_mean": "mean advantage over real rows that vote",
@@ -45,13 +36,13 @@ METRICS: dict[str, str] = {
 
 ACTIVITY: dict[str, tuple[str, str]] = {
     name: (f"credit/{name}/{stage.activity}", stage.metrics_doc[stage.activity])
-    for name, stage in stages().items()
+    for name, stage in all_stages().items()
     if stage.activity
 }
 """Stage → the metric that is 0 where it changes nothing, with its meaning; only stages that have one."""
 
 COLUMNS: dict[str, str] = {
-    f"{name}.{key}": doc for name, stage in stages().items() for key, doc in stage.columns_doc.items()
+    f"{name}.{key}": doc for name, stage in all_stages().items() for key, doc in stage.columns_doc.items()
 }
 """Every per-row column a pipeline can report, with its meaning."""
 
@@ -114,11 +105,14 @@ class Pipeline:
     def from_config(cls, config: Mapping[str, Mapping[str, Any] | None], name: str = "") -> Pipeline:
         """A pipeline from an ordered mapping: stage name to its parameters (None or {} for the defaults).
 
+        A stage may have its old name, see `configs.old_keys`.
+
         Raises:
             ValueError: unknown stage or parameter (with the nearest known one), value out of range, wrong
                 order.
         """
-        return cls(tuple(build(stage, parameters or {}) for stage, parameters in config.items()), name)
+        stages = stages_renamed(config)
+        return cls(tuple(build_stage(stage, parameters or {}) for stage, parameters in stages.items()), name)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Pipeline:

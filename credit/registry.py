@@ -14,7 +14,7 @@ from credit.base import Stage
 
 
 @cache
-def stages() -> Mapping[str, type[Stage]]:
+def all_stages() -> Mapping[str, type[Stage]]:
     """Every stage by name.
 
     Raises:
@@ -37,8 +37,8 @@ def stages() -> Mapping[str, type[Stage]]:
     return found
 
 
-def build(name: str, parameters: Mapping[str, Any]) -> Stage:
+def build_stage(name: str, parameters: Mapping[str, Any]) -> Stage:
     """The stage `name` with these parameters; what is unknown or out of range is a ValueError."""
-    if name not in stages():
-        raise ValueError(f"credit: no stage {name!r}{did_you_mean(name, stages())}")
-    return stages()[name].of(parameters)
+    if name not in all_stages():
+        raise ValueError(f"credit: no stage {name!r}{did_you_mean(name, all_stages())}")
+    return all_stages()[name].of(parameters)

@@ -1,4 +1,8 @@
-"""Statistics of rows that are compared with each other (peers): float64, equal values give exactly 0."""
+"""Statistics of rows that are compared with each other (peers): float64, equal values give exactly 0.
+
+Peers are int columns [N] with values 0..P-1, equal for rows that are compared. Weights say what one vote is:
+a row, or a trajectory whose rows share one (`unit_weight`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,21 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from credit.table import StepTable
+
 TIE_TOLERANCE = 1e-8
 """Peers spread over less than this share of their largest magnitude are equal: rounding is not a signal."""
+
+
+UNITS = ("trajectories", "rows", "first_row")
+"""What can have one vote in a group's statistics, see `unit_weight`."""
+
+GROUP_METRICS = {
+    "group_size_mean": "trajectories a group, mean",
+    "group_size_min": "trajectories in the smallest group; 1 means rows that can learn nothing",
+    "zero_variance_groups": "share of groups whose scores are all equal (advantage exactly 0)",
+}
+"""What `group_metrics` reports."""
 
 
 def codes(values: Iterable[object]) -> np.ndarray:
@@ -96,6 +113,15 @@ def normalise(
     return np.divide(deviation, scale[peers], out=np.zeros_like(deviation), where=deviation != 0)
 
 
+def without_noise(
+    advantage: np.ndarray, deviation: np.ndarray, values: np.ndarray, peers: np.ndarray, weight: np.ndarray
+) -> np.ndarray:
+    """The advantage, exactly 0 where the deviation from the peers' mean is only rounding."""
+    low, high = peer_range(values, peers, weight)
+    noise = TIE_TOLERANCE * np.maximum(np.abs(low), np.abs(high))
+    return np.where(np.abs(deviation) <= noise[peers], 0.0, advantage)
+
+
 def normalise_float32(
     values: np.ndarray, peers: np.ndarray, weight: np.ndarray, *, ddof: int | None, eps: float
 ) -> np.ndarray:
@@ -117,6 +143,40 @@ def normalise_float32(
             squares = np.square(counted.astype(np.float64) - mean).sum()
             result[rows] /= np.float32(np.sqrt(squares / max(len(counted) - ddof, 1))) + np.float32(eps)
     return result.astype(np.float64)
+
+
+def unit_weight(table: StepTable, unit: str) -> np.ndarray:
+    """float [N]: the weight of each row in its group's statistics, 0 where it abstains.
+
+    - `trajectories`: 1/T, T the trajectory's rows, every trajectory counts the same whatever its length;
+    - `rows`: 1, so long trajectories count more (the public code's default,
+      `compute_mean_std_cross_steps=True`);
+    - `first_row`: 1 at its first row, else 0 (the same code with False). Statistics then miss later rows'
+      penalties, and
+      an invalid row of a group whose first rows are equal gets -penalty / eps: for comparison only.
+    """
+    votes, trajectory = table.votes, table.trajectory_index
+    if unit == "rows":
+        return votes.astype(np.float64)
+    if unit == "first_row":
+        first = np.zeros(len(table))
+        voting = np.flatnonzero(votes)
+        first[voting[np.unique(trajectory[voting], return_index=True)[1]]] = 1.0
+        return first
+    return votes / np.maximum(np.bincount(trajectory, votes), 1)[trajectory]
+
+
+def group_metrics(table: StepTable, score: np.ndarray) -> dict[str, float]:
+    """Size of the groups in trajectories, and how many carry no outcome signal."""
+    if not len(table):
+        return {}
+    sizes = np.bincount(table.group_index[table.trajectory_start[:-1]], table.trajectory_votes)
+    low, high = peer_range(score, table.group_index, table.votes)
+    return {
+        "group_size_mean": float(sizes.mean()),
+        "group_size_min": float(sizes.min()),
+        "zero_variance_groups": float(np.mean(tied(low, high))),
+    }
 
 
 def _sum_float32(values: np.ndarray) -> np.float32:

@@ -76,11 +76,11 @@ def evaluate(
             on_progress=scaled(on_progress, ranks),
         )
 
-    groups, tally = play_shared(len(tasks) * samples, share, ranks)
-    if tally.lost:
-        lost = "\n  ".join(f"{task}: {message}" for task, message in tally.lost.items())
+    groups, counts = play_shared(len(tasks) * samples, share, ranks)
+    if counts.lost:
+        lost = "\n  ".join(f"{task}: {message}" for task, message in counts.lost.items())
         raise EvalError(
-            f"{len(tally.lost)} of {len(tasks)} tasks could not be played, so there is no result:\n  "
+            f"{len(counts.lost)} of {len(tasks)} tasks could not be played, so there is no result:\n  "
             f"{lost}\nSee to the environments, and evaluate again."
         )
     return EvalResult(

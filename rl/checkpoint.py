@@ -23,11 +23,11 @@ from transformers.utils import logging
 from agent.ranks import Alone, Ranks
 from configs.errors import UserError
 from configs.neutral import effect
-from rl.learner.engine import Engine, StateError
+from rl.learner.engine import STATE_FILE, Engine, StateError
 from rl.learner.learner import Learner
 from rl.learner.lora import load_adapters, save_adapters
 
-STATE_FILE, ADAPTER_FOLDER, BEST_FILE = "trainer.pt", "adapter", "best.json"
+ADAPTER_FOLDER, BEST_FILE = "adapter", "best.json"
 _MISSING = "(absent)"
 
 

@@ -15,7 +15,7 @@ from credit.base import Filter
 from rl.rows.assemble import token_rows
 from rl.settings import RolloutSettings
 from rl.task_order import draw
-from rl.tracking.metrics import rollout_metrics, tally_metrics
+from rl.tracking.metrics import count_metrics, rollout_metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Collected:
 
 def collect(
     policy: Policy,
-    play: RolloutSettings,
+    settings: RolloutSettings,
     filters: Sequence[Filter] = (),
     *,
     position: int,
@@ -78,44 +78,45 @@ def collect(
     passed: list[Group] = []
     spare: list[Group] = []
     played: list[Group] = []
-    tally = RolloutCounts()
+    counts = RolloutCounts()
     batches = drawn = 0
-    while len(passed) + len(spare) < play.groups:
-        missing = play.groups - len(passed) - len(spare)
-        count = missing if refill == "missing" or batches >= tries else play.groups
+    stops_early = settings.early_stop and refill == "batch"
+    while len(passed) + len(spare) < settings.groups:
+        missing = settings.groups - len(passed) - len(spare)
+        count = missing if refill == "missing" or batches >= tries else settings.groups
         batch, counted = _play(
             policy,
-            play,
+            settings,
             range(position + drawn, position + drawn + count),
             seed=seed,
-            on_group=_Enough(play, filters, missing) if play.early_stop and refill == "batch" else None,
+            on_group=_Enough(settings, filters, missing) if stops_early else None,
             on_progress=_continued(on_progress, played),
         )
         batches, drawn = batches + 1, drawn + count
-        tally.add(counted)
+        counts.add(counted)
         if not batch:
             raise RolloutError(f"none of {count} groups could be played: {'; '.join(counted.lost.values())}")
         played += batch
-        passing = _passing(batch, filters, play)
+        passing = _passing(batch, filters, settings)
         passed += [group for group in batch if group[0].group in passing]
         if batches >= tries:
             spare += [group for group in batch if group[0].group not in passing]
     chosen = passed + spare
     if refill != "batch_all":
-        chosen = chosen[: play.groups]
+        chosen = chosen[: settings.groups]
     chosen.sort(key=lambda group: group[0].group)
     metrics = {
         **rollout_metrics(played),
-        **tally_metrics(tally),
+        **count_metrics(counts),
         "rollout/batches": float(batches),
         "rollout/dropped_groups": float(len(played) - len(chosen)),
     }
-    return Collected(chosen, drawn - play.groups, metrics)
+    return Collected(chosen, drawn - settings.groups, metrics)
 
 
 def _play(
     policy: Policy,
-    play: RolloutSettings,
+    settings: RolloutSettings,
     numbers: range,
     *,
     seed: int,
@@ -123,26 +124,26 @@ def _play(
     on_progress: Progress | None,
 ) -> tuple[list[Group], RolloutCounts]:
     """Plays the groups with these numbers, together with the other ranks."""
-    tasks = draw(play.tasks, len(numbers), position=numbers.start, seed=seed)
+    tasks = draw(settings.tasks, len(numbers), position=numbers.start, seed=seed)
 
     def share(places: Sequence[int]) -> Rollout:
         return Rollout(
             policy,
-            Sampling(play.temperature),
-            play.environments,
+            Sampling(settings.temperature),
+            settings.environments,
             [tasks[place] for place in places],
-            group_size=play.group_size,
-            prompts=play.prompts,
-            max_parallel=play.max_parallel,
+            group_size=settings.group_size,
+            prompts=settings.prompts,
+            max_parallel=settings.max_parallel,
             seed=seed,
             numbers=[numbers[place] for place in places],
-            options=play.options,
-            steering=play.steering,
+            options=settings.options,
+            steering=settings.steering,
             on_group=on_group,
-            on_progress=scaled(on_progress, play.ranks),
+            on_progress=scaled(on_progress, settings.ranks),
         )
 
-    return play_shared(len(numbers), share, play.ranks)
+    return play_shared(len(numbers), share, settings.ranks)
 
 
 class _Enough:
@@ -151,21 +152,21 @@ class _Enough:
     It knows the groups of its own rank, so with several it says so later, never wrongly.
     """
 
-    def __init__(self, play: RolloutSettings, filters: Sequence[Filter], missing: int) -> None:
-        self._filters, self._play, self._missing = filters, play, missing
+    def __init__(self, settings: RolloutSettings, filters: Sequence[Filter], missing: int) -> None:
+        self._filters, self._settings, self._missing = filters, settings, missing
         self._passing: list[int] = []
 
     def __call__(self, group: Group) -> int | None:
-        for number in _passing([group], self._filters, self._play):
+        for number in _passing([group], self._filters, self._settings):
             insort(self._passing, number)
         return self._passing[self._missing - 1] + 1 if len(self._passing) >= self._missing else None
 
 
-def _passing(batch: Sequence[Group], filters: Sequence[Filter], play: RolloutSettings) -> set[int]:
+def _passing(batch: Sequence[Group], filters: Sequence[Filter], settings: RolloutSettings) -> set[int]:
     """Numbers of the groups that every filter keeps."""
     numbers = {group[0].group for group in batch}
     if filters:
-        table = play.table(batch, token_rows(batch, mask_truncated=play.mask_truncated))
+        table = settings.table(batch, token_rows(batch, mask_truncated=settings.mask_truncated))
         for one in filters:
             numbers -= set(table.group[~one.keep(table)].tolist())
     return numbers

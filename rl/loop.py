@@ -11,7 +11,7 @@ from typing import Any
 from agent.policy import Policy
 from configs.choosing import CHOOSING
 from credit.pipeline import Pipeline
-from credit.stages.branch import Branch
+from credit.stages.tree_search import TreeSearch
 from rl.checkpoint import CheckpointError, TrainState
 from rl.learner.learner import Learner
 from rl.probes.probes import ProbeOptions
@@ -28,44 +28,52 @@ def train(
     learner: Learner,
     pipeline: Pipeline,
     *,
-    play: RolloutSettings,
-    plan: RunSchedule,
+    settings: RolloutSettings,
+    schedule: RunSchedule,
     outputs: Outputs,
     state: TrainState,
     services: Mapping[str, Any] | None = None,
     probing: ProbeOptions | None = None,
     evaluate: Evaluate | None = None,
 ) -> TrainState:
-    """Trains until `plan.updates` updates are done.
+    """Trains until `schedule.updates` updates are done.
 
     Args:
         policy: Samples; gets the learner's weights before the first update and after each.
         learner: Trains; as new, or restored together with `state`.
         pipeline: The credit method.
-        play: Tasks, environments and sampling.
-        plan: Updates and intervals.
+        settings: Tasks, environments and sampling.
+        schedule: Updates and intervals.
         outputs: Metrics, checkpoints, trajectories, console.
         state: `TrainState()`, or what `Checkpoints.restore` returned.
         services: What the credit stages require, by name, continuations apart.
         probing: How token columns and continuations are made, where a credit stage asks for them.
-        evaluate: Called before the first update, every `plan.eval_every`, and at the end.
+        evaluate: Called before the first update, every `schedule.eval_every`, and at the end.
 
     Returns:
         The state after the last update; its checkpoint is the newest.
     """
     make_update = (
-        Searcher(policy, learner, pipeline, play=play, plan=plan)
-        if any(isinstance(stage, Branch) for stage in pipeline.steers)
-        else Updater(policy, learner, pipeline, play=play, plan=plan, services=services, probing=probing)
+        Searcher(policy, learner, pipeline, settings=settings, schedule=schedule)
+        if any(isinstance(stage, TreeSearch) for stage in pipeline.steers)
+        else Updater(
+            policy,
+            learner,
+            pipeline,
+            settings=settings,
+            schedule=schedule,
+            services=services,
+            probing=probing,
+        )
     )
     choose_by = outputs.checkpoints.keep_best
-    sync(learner, policy, plan.contract)
+    sync(learner, policy, schedule.contract)
     if state.update == 0 and evaluate:
         metrics, state = _evaluate(evaluate, policy, state, outputs.progress, choose_by)
         outputs.tracker.log(0, metrics)
         if choose_by:
             outputs.checkpoints.save(learner, state)
-    for update in range(state.update + 1, plan.updates + 1):
+    for update in range(state.update + 1, schedule.updates + 1):
         clock = Clock(update, outputs.progress)
         done = make_update(state, clock, outputs.progress.trajectories)
         extra = state.extra_tasks + done.extra_tasks
@@ -74,7 +82,7 @@ def train(
         if outputs.store.due(update):
             with clock("store"):
                 outputs.store.write(update, done.groups, done.table, done.credit, done.logp_now)
-        if evaluate and _due(update, plan.eval_every, plan.updates):
+        if evaluate and _due(update, schedule.eval_every, schedule.updates):
             with clock("eval"):
                 evaluated, state = _evaluate(evaluate, policy, state, outputs.progress, choose_by)
             metrics |= evaluated
@@ -82,7 +90,9 @@ def train(
         outputs.tracker.log(update, metrics)
         outputs.progress.line(update, metrics)
         best = choose_by is not None and state.best.get("update") == update
-        if best or _due(update, plan.checkpoint_every, plan.updates):  # last: it vouches for all of the above
+        if best or _due(
+            update, schedule.checkpoint_every, schedule.updates
+        ):  # last: it vouches for all of the above
             outputs.progress.stage(update, "checkpoint")
             outputs.checkpoints.save(learner, state)
     return state

@@ -52,8 +52,8 @@ class Updater:
         policy: Samples.
         learner: Trains.
         pipeline: The credit method.
-        play: Tasks, environments and sampling.
-        plan: Seed and length of the run.
+        settings: Tasks, environments and sampling.
+        schedule: Seed and length of the run.
         services: See `rl.loop.train`.
         probing: See `rl.loop.train`.
     """
@@ -64,62 +64,72 @@ class Updater:
         learner: Learner,
         pipeline: Pipeline,
         *,
-        play: RolloutSettings,
-        plan: RunSchedule,
+        settings: RolloutSettings,
+        schedule: RunSchedule,
         services: Mapping[str, Any] | None = None,
         probing: ProbeOptions | None = None,
     ) -> None:
         self._policy, self._learner, self._pipeline = policy, learner, pipeline
-        self._play, self._plan = play, plan
+        self._settings, self._schedule = settings, schedule
         self._channel = learner.engine.channel()
-        self._ahead: Prefetch[Collected] | None = None
+        self._prefetch: Prefetch[Collected] | None = None
         self._probe = Probes(
-            policy, learner, pipeline, play=play, options=probing, services=services, seed=plan.seed
+            policy,
+            learner,
+            pipeline,
+            settings=settings,
+            options=probing,
+            services=services,
+            seed=schedule.seed,
         )
 
     def __call__(self, state: TrainState, clock: Clock, on_progress: Progress | None = None) -> Updated:
         """Makes the update after `state`."""
-        play, pipeline, update = self._play, self._pipeline, state.update + 1
+        settings, pipeline, update = self._settings, self._pipeline, state.update + 1
         with clock("rollout"):
-            ahead, self._ahead = self._ahead, None
-            collected = ahead.take() if ahead else self._collect(first_task(state, play), on_progress)
+            prefetched, self._prefetch = self._prefetch, None
+            collected = (
+                prefetched.take() if prefetched else self._collect(first_task(state, settings), on_progress)
+            )
             groups = collected.groups
         with clock("credit"):
             rows = self._rows(groups)
         prepared = None
-        if self._learner.masks and play.masked_rows == "abstain":  # who votes is known once rows are scored
+        if (
+            self._learner.masks and settings.masked_rows == "abstain"
+        ):  # who votes is known once rows are scored
             with clock("score"):
                 prepared = self._learner.prepare(rows)
         with clock("credit"):
-            table = play.table(groups, prepared.rows if prepared else rows)
+            table = settings.table(groups, prepared.rows if prepared else rows)
             probed = self._probe(groups, table)
             credit = self._credit(probed, state)
-        if self._plan.staleness and update < self._plan.updates:
-            position = first_task(state, play) + play.groups + collected.extra_tasks
-            self._ahead = Prefetch(lambda: self._collect(position, None))
+        if self._schedule.staleness and update < self._schedule.updates:
+            position = first_task(state, settings) + settings.groups + collected.extra_tasks
+            self._prefetch = Prefetch(lambda: self._collect(position, None))
         else:
             self._policy.sleep()
         logp_now = None
-        if self._plan.score_every and state.update % self._plan.score_every == 0:
+        if self._schedule.score_every and state.update % self._schedule.score_every == 0:
             with clock("score"):
                 scored = token_rows(groups, mask_truncated=False)
                 logp_now = by_token(groups, scored, self._learner.logps(scored))
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             for steer in pipeline.steers:
-                advantage = with_spares(groups, advantage, weigh=steer.weigh, turns=play.prompts.turns)
+                advantage = with_spares(groups, advantage, weigh=steer.weigh, turns=settings.prompts.turns)
             stale = staleness(groups, self._learner.version)
             trained = self._learner.update(prepared or rows, advantage, update=update, aux=aux)
         with clock("sync"):
-            if self._ahead:
-                self._ahead.wait()  # it samples with the weights that are about to change
-            synced = sync(self._learner, self._policy, self._plan.contract)
+            if self._prefetch:
+                self._prefetch.wait()  # it samples with the weights that are about to change
+            synced = sync(self._learner, self._policy, self._schedule.contract)
         metrics = {**collected.metrics, **probed.metrics, **credit.metrics, **stale, **trained, **synced}
         return Updated(groups, table, credit, metrics, collected.extra_tasks, logp_now)
 
     def _rows(self, groups: Sequence[Group]) -> list[TokenRow]:
         """Token rows of the played answers, then of those recorded beside them."""
-        masked = self._play.mask_truncated
+        masked = self._settings.mask_truncated
         steps = sum(len(trajectory.steps) for group in groups for trajectory in group)
         played = token_rows(groups, mask_truncated=masked)
         return [*played, *spare_rows(groups, first=steps, mask_truncated=masked)]
@@ -127,28 +137,28 @@ class Updater:
     def _collect(self, position: int, on_progress: Progress | None) -> Collected:
         return collect(
             self._policy,
-            self._play,
+            self._settings,
             self._pipeline.filters,
             position=position,
-            seed=self._plan.seed,
+            seed=self._schedule.seed,
             on_progress=on_progress,
         )
 
     def _credit(self, probed: Probed, state: TrainState) -> CreditResult:
-        """Credit is computed once: ranks that disagreed on a bit would wait for each other for ever."""
+        """Credit is computed once: ranks that disagreed on a bit would wait for each other without end."""
         if self._channel.rank:
             return self._channel.share(None)
         return self._channel.share(
             self._pipeline.run(
                 probed.table,
                 probed.services,
-                seed=self._plan.seed,
+                seed=self._schedule.seed,
                 step=state.update + 1,
                 state=state.credit,
             )
         )
 
 
-def first_task(state: TrainState, play: RolloutSettings) -> int:
+def first_task(state: TrainState, settings: RolloutSettings) -> int:
     """Tasks drawn by all updates before; the numbers of groups over the run count on from there."""
-    return state.update * play.groups + state.extra_tasks
+    return state.update * settings.groups + state.extra_tasks

@@ -107,7 +107,7 @@ class Roster:
         on_failure: OnFailure = "stop",
         on_group: OnGroup | None = None,
     ) -> None:
-        self.tally = RolloutCounts()
+        self.counts = RolloutCounts()
         self.done = 0
         self._tasks, self._size, self._seed = tasks, group_size, seed
         self._numbers = range(len(tasks)) if numbers is None else numbers
@@ -165,16 +165,16 @@ class Roster:
                 "without it, set rollout.on_failure to drop or reroll"
             )
         group = self._groups[seat.group]
-        self.tally.failed[reason] += 1
+        self.counts.failed[reason] += 1
         group.failed += 1
         if self._on_failure == "reroll" and group.attempt < MAX_REROLLS:
-            self.tally.rerolled += 1
+            self.counts.rerolled += 1
             self._clear(seat.group)
             self._groups[seat.group] = _Members(attempt=group.attempt + 1)
             again = [Seat(seat.group, k, group.attempt + 1) for k in range(self._size)]
             self._waiting.extendleft(reversed(again))
         elif self._on_failure == "reroll" or self._size - group.failed < min(2, self._size):
-            self.tally.lost[self._tasks[seat.group].id] = f"{reason}: {message}"
+            self.counts.lost[self._tasks[seat.group].id] = f"{reason}: {message}"
             self._clear(seat.group)
             group.closed = True
         else:
@@ -202,7 +202,7 @@ class Roster:
             for later in range(needed, self._needed):
                 self._clear(later)
                 self._groups[later].closed = True
-                self.tally.stopped += 1
+                self.counts.stopped += 1
             self._needed = needed
 
     def _clear(self, number: int) -> None:

@@ -32,22 +32,22 @@ def play_shared(
     """
     running = make(range(ranks.rank, count, ranks.size))
     if ranks.size == 1:
-        return running.play(), running.tally
+        return running.play(), running.counts
     groups: list[Group] = []
     trouble = None
     try:
         groups = running.play()
     except EnvError as error:
         trouble = f"rank {ranks.rank}: {error}"
-    everything = ranks.gather((groups, running.tally, trouble))
+    everything = ranks.gather((groups, running.counts, trouble))
     troubles = [trouble for _, _, trouble in everything if trouble]
     if troubles:
         raise RolloutError("; ".join(troubles))
-    tally = RolloutCounts()
+    counts = RolloutCounts()
     for _, counted, _ in everything:
-        tally.add(counted)
+        counts.add(counted)
     played = [group for share, _, _ in everything for group in share]
-    return sorted(played, key=lambda group: group[0].group), tally
+    return sorted(played, key=lambda group: group[0].group), counts
 
 
 def scaled(on_progress: Progress | None, ranks: Ranks) -> Progress | None:

@@ -112,7 +112,7 @@ class Rollout:
         on_progress: Called when steps were played, with (trajectories done, tokens sampled).
 
     Attributes:
-        tally: Failures and the like, complete after `play`.
+        counts: Failures and the like, complete after `play`.
 
     Raises:
         ValueError: `max_parallel` or `group_size` below 1, or a window smaller than the prompts'.
@@ -158,7 +158,7 @@ class Rollout:
             on_failure=self._options.on_failure,
             on_group=on_group,
         )
-        self.tally = self._roster.tally
+        self.counts = self._roster.counts
         self._keys = count()
         self._live: dict[int, Live] = {}  # in the order they started
         self._acting: set[int] = set()  # keys the pool owes a reply
@@ -187,7 +187,7 @@ class Rollout:
                     self._leave(key)
         groups = self._roster.groups()
         played = sum(trajectory.tokens_sampled for group in groups for trajectory in group)
-        self.tally.unplayed = self._sampled - played
+        self.counts.unplayed = self._sampled - played
         return groups
 
     def _round(self) -> bool:

@@ -10,7 +10,7 @@ from agent.steering.t2po import T2POSteering
 from credit.base import Steer
 
 STEERINGS = {"copo": CopoSteering, "t2po": T2POSteering}
-"""Maps each steering stage to its implementation; `branch` is played by `rl.search.searcher`."""
+"""Maps each steering stage to its implementation; `tree_search` is played by `rl.search.searcher`."""
 
 
 def steering(stages: Sequence[Steer]) -> Steering | None:

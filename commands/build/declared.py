@@ -9,14 +9,14 @@ from configs.show import Docs
 from configs.text import ConfigError, suggest
 from configs.worlds import WORLDS
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 from credit.scorer import scorer_names
 from envs.worlds import world_class
 
 
 def stage_docs(stage: str) -> dict[str, tuple[Any, str]]:
     """Returns {option: (default, meaning)} of a credit stage."""
-    return stages()[stage].documented()
+    return all_stages()[stage].documented()
 
 
 def world_docs(name: str) -> dict[str, tuple[Any, str]]:

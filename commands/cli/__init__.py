@@ -1,1 +1,1 @@
-"""The command line, declared by subject; `commands` does the work."""
+"""The command line, declared by subject; other modules of `commands` do the work."""

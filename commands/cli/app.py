@@ -1,4 +1,4 @@
-"""The whole command line; every file beside this one declares the commands of one subject."""
+"""Puts the command line together; each other file of this folder declares the commands of one subject."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for part in (experiments_app, plan_app, serve_app):
 
 
 def main() -> None:
-    """Runs the command line; an error of the user's making is one red message and exit code 2."""
+    """Runs the command line; a `UserError` becomes one red message and exit code 2."""
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()

@@ -1,4 +1,4 @@
-"""What is about to run: `run.py show | check-env | doctor` on the command line."""
+"""Checks before a run: `run.py show | check-env | doctor` on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ checks_app = typer.Typer()
 def show(
     experiment: Experiment,
     overrides: Overrides = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only options that differ from their defaults.")
+    ] = False,
     against: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Only what differs from protocol/NAME or another experiment."),
@@ -38,12 +40,12 @@ def show(
 def check_env(
     experiment: Experiment,
     overrides: Overrides = None,
-    n: Annotated[int, typer.Option("-n", min=1, help="Tasks of each split.")] = 10,
+    n: Annotated[int, typer.Option("-n", min=1, help="Tasks played per split.")] = 10,
     split: Annotated[
         list[str] | None, typer.Option(help="Splits (default: those trained and evaluated on).")
     ] = None,
 ) -> None:
-    """Hold an experiment's environment against its contract: do this before training on one of your own."""
+    """Check that an experiment's environment keeps its contract; do so before training on your own."""
     from commands.check_env.command import run
 
     run(experiment, overrides or [], n, split or [])

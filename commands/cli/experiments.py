@@ -1,4 +1,4 @@
-"""The commands about many runs, declared: `run.py sweep | ablate | list | compare`."""
+"""Many runs: `run.py sweep | ablate | list | compare` on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shared = Annotated[
 Parallel = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Runs at a time (default: one a GPU; without, cores / the experiment's threads)."
+        min=1, help="Runs at a time (default: one per GPU; without GPUs, cores / the experiment's threads)."
     ),
 ]
 LauncherName = Annotated[
@@ -26,7 +26,7 @@ LauncherOptions = Annotated[
     typer.Option(
         "--launcher-option",
         metavar="KEY=VALUE",
-        help="For slurm: slurm_partition, gpus_per_node, timeout_min, …; for ray: gpus (a run), address.",
+        help="For slurm: slurm_partition, gpus_per_node, timeout_min, …; for ray: gpus (per run), address.",
     ),
 ]
 Out = Annotated[
@@ -40,7 +40,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check every run and pri
     epilog="Examples: [bold]run.py sweep scpo_theta_lambda_alpha[/] · "
     "[bold]run.py sweep FILE.yaml --parallel 4 train.updates=20[/] · "
     "[bold]run.py sweep FILE.yaml --wandb[/]. "
-    "Killed, the same command goes on; finished runs are never repeated. docs/experiments.md"
+    "If it is killed, the same command goes on; finished runs are never repeated. docs/experiments.md"
 )
 def sweep(
     file: Annotated[
@@ -50,9 +50,11 @@ def sweep(
     parallel: Parallel = None,
     count: Annotated[
         int | None,
-        typer.Option(min=1, help="Points, each run with every seed (random and bayes need an end)."),
+        typer.Option(
+            min=1, help="Number of points, each run with every seed (random and bayes need a limit)."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the points that random and bayes draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the points that random and bayes draw.")] = 0,
     out: Out = None,
     launcher: LauncherName = "local",
     launcher_option: LauncherOptions = None,
@@ -63,8 +65,9 @@ def sweep(
 ) -> None:
     """Run every point of a sweep with every seed; write its table and picture."""
     from commands.experiments import sweep as command
+    from commands.experiments.launching import Options
 
-    options = command.Options(parallel, count, seed, out, launcher, launcher_option or [], dry_run)
+    options = Options(parallel, count, seed, out, launcher, launcher_option or [], dry_run)
     if wandb:
         from commands.experiments.wandb_sweep import run
 
@@ -80,7 +83,7 @@ def ablate(
     file: Annotated[str, typer.Argument(help="A file in configs/ablations/, or a path.")],
     overrides: Shared = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,…", help="Instead of the file's: every variant gets these.")
+        str | None, typer.Option(metavar="N,N,…", help="Seeds of every variant, instead of the file's.")
     ] = None,
     parallel: Parallel = None,
     out: Out = None,
@@ -90,7 +93,7 @@ def ablate(
 ) -> None:
     """Run named variants on matched seeds; write the table with intervals, paired tests and effect sizes."""
     from commands.experiments import ablate as command
-    from commands.experiments.sweep import Options
+    from commands.experiments.launching import Options
 
     try:
         chosen = [int(seed) for seed in (seeds or "").split(",") if seed.strip()]
@@ -106,7 +109,7 @@ def ablate(
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="Searched for run folders, also below.")] = Path("runs"),
 ) -> None:
-    """List runs: method, seed, success before and after, how far they are, what a crash has cost."""
+    """List runs: method, seed, success before and after, updates done, and records a crash has damaged."""
     from commands.experiments.runs import list_runs
 
     list_runs(folder)
@@ -115,7 +118,7 @@ def list_runs(
 @experiments_app.command(epilog="Example: [bold]run.py compare runs/ID runs/OTHER[/]")
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run's folder.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another's.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another run's folder.")],
 ) -> None:
     """Compare two runs: options that differ, paired tests on the same tasks, last metrics."""
     from commands.experiments.runs import compare_runs

@@ -19,15 +19,15 @@ def plan(
     experiment: Experiment,
     overrides: Overrides = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs (default: the fewest that suffice).")] = None,
-    memory: Annotated[float, typer.Option(min=1.0, help="GiB of each.")] = 80.0,
+    memory: Annotated[float, typer.Option(min=1.0, help="GiB of each GPU.")] = 80.0,
     steps: Annotated[float | None, typer.Option(help="Mean steps of a trajectory (rollout/steps).")] = None,
-    prompt: Annotated[float | None, typer.Option(help="Mean prompt tokens of a step.")] = None,
-    response: Annotated[float | None, typer.Option(help="Mean tokens of a response.")] = None,
+    prompt: Annotated[float | None, typer.Option(help="Mean prompt tokens per step.")] = None,
+    response: Annotated[float | None, typer.Option(help="Mean tokens per response.")] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Write the table into its block of docs/gpu.md.")
     ] = False,
 ) -> None:
-    """Say what an experiment needs of its GPUs, and whether it fits; exit code 1 if it does not."""
+    """Say how much GPU memory an experiment needs, and whether it fits; exit code 1 if it does not."""
     from commands.gpu_fit import Lengths, run
 
     lengths = Lengths(steps, prompt, response)

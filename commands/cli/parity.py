@@ -15,7 +15,7 @@ def parity_alfworld(
     games: Annotated[Path, typer.Option(help="The games, .jsonl or .jsonl.xz.")],
     transcripts: Annotated[Path, typer.Option(help="Walks of the reference engine on them.")],
 ) -> None:
-    """Hold the engine against transcripts of the reference engine, byte for byte."""
+    """Compare the engine with transcripts of the reference engine, byte for byte."""
     from commands.parity import alfworld
 
     raise typer.Exit(1 if alfworld(games, transcripts) else 0)
@@ -23,12 +23,15 @@ def parity_alfworld(
 
 @parity_app.command("webshop")
 def parity_webshop(
-    golden: Annotated[Path, typer.Argument(help="Folder of golden_rewards.json and the like.")],
+    golden: Annotated[
+        Path,
+        typer.Argument(help="Folder of the reference data: golden_rewards.json and the other golden files."),
+    ],
     products: Annotated[
         Path | None, typer.Option(help="Folder of the published 1,000 products: their goals are counted too.")
     ] = None,
 ) -> None:
-    """Hold pages, goals and rewards against the published environment's, byte for byte."""
+    """Compare pages, goals and rewards with the published environment's, byte for byte."""
     from commands.parity import webshop
 
     raise typer.Exit(1 if webshop(golden, products) else 0)
@@ -38,7 +41,7 @@ def parity_webshop(
 def parity_credit(
     path: Annotated[Path, typer.Argument(help="A folder of <method>.json files, or one such file.")],
 ) -> None:
-    """Hold the credit methods and the policy loss against golden numbers."""
+    """Compare the credit methods and the policy loss with golden numbers."""
     from commands.parity import credit
 
     raise typer.Exit(1 if credit(path) else 0)

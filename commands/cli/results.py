@@ -1,4 +1,4 @@
-"""What a run has come to: `run.py eval | report | view | replay` on the command line."""
+"""Results of runs: `run.py eval | report | view | replay` on the command line."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ def evaluate(
         Path | None, typer.Option(metavar="RUN", help="Evaluate this run's newest checkpoint.")
     ] = None,
     best: Annotated[
-        bool, typer.Option("--best", help="… its best one instead (checkpoint.keep_best).")
+        bool,
+        typer.Option(
+            "--best", help="With --run: evaluate its best checkpoint instead (checkpoint.keep_best)."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Also write the result, task by task, and how it came about, as JSON."),
+        typer.Option(
+            help="Also write the result per task, with the policy and options it came from, as JSON."
+        ),
     ] = None,
 ) -> None:
     """Evaluate a policy on a whole split: success per family, with intervals."""
@@ -45,10 +50,10 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Folders of runs.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Default: RUN/report.html; of several runs: runs/report.html."),
+        typer.Option(metavar="FILE", help="Default: RUN/report.html; for several runs: runs/report.html."),
     ] = None,
 ) -> None:
-    """Write a run's report again, or one over several runs: seeds averaged, methods side by side."""
+    """Write the report of a run again, or one on several runs: seeds averaged, methods side by side."""
     from commands.evaluate import report as work
 
     work(runs, out)
@@ -62,7 +67,7 @@ def view(
         "runs"
     ),
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Default: 8765, or any that is free.")
+        int | None, typer.Option(min=0, max=65535, help="Default: 8765, or any free port.")
     ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
@@ -93,7 +98,9 @@ def replay(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the results (default: RUN/replay).")
     ] = None,
-    show: Annotated[int, typer.Option(min=1, help="Trajectories on the page, the most disputed ones.")] = 200,
+    show: Annotated[
+        int, typer.Option(min=1, help="Trajectories on the page: those the methods disagree on most.")
+    ] = 200,
 ) -> None:
     """Compare credit methods on recorded trajectories, step by step, without a model."""
     from commands.replay import run as work

@@ -1,4 +1,6 @@
-"""`run.py serve` and `run.py serve-policy` on the command line; modules of these names do the work."""
+"""`run.py serve` and `run.py serve-policy` on the command line; `commands.serve_environments` and
+`commands.serve_policy` do the work.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,34 @@ serve_app = typer.Typer()
 )
 def serve(
     what: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="alfworld, webshop, or whose environment is meant.")
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT", help="alfworld, webshop, or an experiment that has the environment."
+        ),
     ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[env.key=value]…", help="Overrides of the environment.")
     ] = None,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8101,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8101,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Processes that play (default: one a core; 0: the server's own)."),
+        typer.Option(min=0, help="Processes that play (default: one per core; 0: the server's own)."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File of the token clients send (default: SIBLING_ENV_TOKEN).")
+        Path | None,
+        typer.Option(
+            help="File with the token that clients must send (default: the variable SIBLING_ENV_TOKEN)."
+        ),
     ] = None,
     certificate: Certificate = None,
     private_key: PrivateKey = None,
-    sessions: Annotated[int, typer.Option(min=1, help="Most trajectories open at once.")] = 4096,
-    idle: Annotated[float, typer.Option(min=1.0, help="Seconds until an idle one is closed.")] = 600.0,
-    body: Annotated[int, typer.Option(min=1024, help="Most bytes of a request.")] = 32 * 2**20,
+    sessions: Annotated[int, typer.Option(min=1, help="Limit of trajectories open at once.")] = 4096,
+    idle: Annotated[float, typer.Option(min=1.0, help="Seconds until an idle trajectory is closed.")] = 600.0,
+    body: Annotated[int, typer.Option(min=1024, help="Limit of a request, in bytes.")] = 32 * 2**20,
     rate: Rate = 2000.0,
     drain: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that open trajectories have after SIGTERM.")
+        float, typer.Option(min=0.0, help="Seconds that open trajectories may take to end after SIGTERM.")
     ] = 30.0,
 ) -> None:
     """Serve environments to training runs on this or other machines, over HTTP."""
@@ -67,18 +75,23 @@ def serve_policy(
     experiment: Experiment,
     overrides: Overrides = None,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8201,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8201,
     token_file: Annotated[
-        Path | None, typer.Option(help="File of the token clients send (default: SIBLING_POLICY_TOKEN).")
+        Path | None,
+        typer.Option(
+            help="File with the token that clients must send (default: the variable SIBLING_POLICY_TOKEN)."
+        ),
     ] = None,
     certificate: Certificate = None,
     private_key: PrivateKey = None,
-    conversations: Annotated[int, typer.Option(min=1, help="Most conversations held at once.")] = 16384,
-    idle: Annotated[float, typer.Option(min=1.0, help="Seconds until a silent client is forgotten.")] = 600.0,
-    body: Annotated[int, typer.Option(min=2**17, help="Most bytes of a request.")] = 256 * 2**20,
+    conversations: Annotated[int, typer.Option(min=1, help="Limit of conversations open at once.")] = 16384,
+    idle: Annotated[
+        float, typer.Option(min=1.0, help="Seconds until a silent client's conversations are closed.")
+    ] = 600.0,
+    body: Annotated[int, typer.Option(min=2**17, help="Limit of a request, in bytes.")] = 256 * 2**20,
     rate: Rate = 2000.0,
     drain: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that responses in flight have after SIGTERM.")
+        float, typer.Option(min=0.0, help="Seconds that responses in flight may take to end after SIGTERM.")
     ] = 30.0,
 ) -> None:
     """Serve a policy to training runs: it samples for them with the weights they send."""

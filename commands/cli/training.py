@@ -20,14 +20,17 @@ training_app = typer.Typer()
 def train(
     experiment: MaybeExperiment = None,
     overrides: Overrides = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with this run's folder.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the new run (default: runs/ID).")
     ] = None,
     nproc: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Processes that train, one a GPU (train.engine=deepspeed); else CPU threads."
+            min=1,
+            help="Training processes, one per GPU (train.engine=deepspeed); with engine torch: CPU threads.",
         ),
     ] = None,
 ) -> None:

@@ -13,14 +13,18 @@ MaybeExperiment = Annotated[str | None, typer.Argument(help=_EXPERIMENT)]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[key=value]…", help="Overrides, later ones win.")
 ]
-Host = Annotated[str, typer.Option(help="Address; other machines reach 0.0.0.0 (needs a token).")]
+Host = Annotated[
+    str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in (needs a token).")
+]
 Certificate = Annotated[Path | None, typer.Option(help="For HTTPS, with --private-key.")]
 PrivateKey = Annotated[Path | None, typer.Option(help="For HTTPS, with --certificate.")]
-Rate = Annotated[float, typer.Option(min=1.0, help="Most requests a second from one address.")]
+Rate = Annotated[float, typer.Option(min=1.0, help="Limit of requests per second from one address.")]
 
 
 def arguments(experiment: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
-    """Without an experiment (`train --resume RUN key=value`) the first override sits in its place."""
+    """Returns experiment and overrides: without an experiment (`train --resume RUN key=value`) the first
+    override is parsed in its place.
+    """
     if experiment is not None and "=" in experiment:
         return None, [experiment, *(overrides or [])]
     return experiment, overrides or []

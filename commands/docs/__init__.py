@@ -1,1 +1,1 @@
-"""Writes the generated pages of docs/: `make docs`."""
+"""Writes the generated pages of docs/ (`make docs`): credit.md, metrics.md and options.md."""

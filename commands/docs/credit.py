@@ -1,4 +1,4 @@
-"""docs/credit.md: every credit method and stage, written from the method files and the stages' docstrings."""
+"""Makes docs/credit.md: every credit method and stage, from the method files and the stages' docstrings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 
-from commands.docs import published as docs_published
+from commands.docs.published import HEADER, published_rows
 from configs.methods import CONFIGS, methods
 from configs.protocol import flat, protocols, read_protocol
 from configs.show import as_typed
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Stage, Steer
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 
 KINDS = {
     Steer: "steering",
@@ -31,48 +31,50 @@ COST = {
     "pair_scorer": "a similarity for each pair of different step texts",
     "continuations": "rollouts from the middle of trajectories",
 }
-"""What measuring a token column or providing a service takes, an update; "" if nothing."""
+"""Token column or service → what it costs per update."""
 
 _ABOUT = """\
 A method is a list of stages: filters choose groups, shapers change returns, one estimator compares rows and
-makes the advantage, reweighters change it, losses stand beside the policy loss. Every stage is linear in the
+makes the advantage, reweighters change it, losses are added to the policy loss. Every stage is linear in the
 rows unless it says otherwise; what it needs besides the step table, and what that costs, is in the tables.
 Stages are chosen and set as in [options](options.md); [replay](replay.md) compares methods on a recording.
 
 Some steps are not trained on: responses cut by length (`train.mask_truncated`), and those that the sampler
-computed too differently (`train.mismatch=mask`). With `train.masked_rows=abstain`, the default, no
-statistic over peers sees them. Of outcomes 1, 1, 0, 0 with the second left out `dr_grpo` makes ⅔, –, −⅓,
-−⅓. A trajectory abstains if all of its steps do. All steps stay in trajectories, histories and graphs, and
-can be matched as siblings: what was done is one thing, who is compared another.
+computed too differently (`train.mismatch=mask`). With `train.masked_rows=abstain`, the default, no statistic
+over peers includes them. Of outcomes 1, 1, 0, 0 with the second left out `dr_grpo` makes ⅔, –, −⅓, −⅓. A
+trajectory abstains if all of its steps do. All steps stay in trajectories, histories and graphs, and can be
+matched as siblings: they still happened, they are only left out of comparisons.
 
-With `vote` they count like any other: ½, –, −½, −½. That is what public code does, which masks after
-credit; what is trained on then no longer sums to 0 in a group. Where the mask has nothing to do with the
-response, voting is the less noisy way: abstaining adds 3, 9 and 24 % to the gradient's standard deviation
-with 10, 25 and 50 % masked in groups of 8. Where the response decides, as with cut ones, masking lets them
-spread, abstaining more than voting. Then better mask none (`train.mask_truncated=false`).
+With `vote` they count like any other: ½, –, −½, −½. That is what public code does, which masks after credit;
+the advantages trained on then no longer sum to 0 in a group. If the mask does not depend on the response,
+voting is less noisy: abstaining adds 3, 9 and 24 % to the gradient's standard deviation with 10, 25 and 50 %
+masked in groups of 8. If the mask depends on the response, as with cut ones, masked responses are never
+punished and spread, with `abstain` more than with `vote`: then it is better to mask none
+(`train.mask_truncated=false`).
 
-What a shaper or reweighter really changes is measured at every update: the advantage with the stage against
-that of the same method without it (`credit/STAGE/effect_*` in [metrics](metrics.md): correlation, distance,
-steps changed, signs turned, and, where a stage credits particular steps, how many of them end above 0). The
-run's report, the viewer, the notes under an ablation and a replay show it. A stage before one that asks a
-service is not measured, since the service would be asked twice. A correlation near 1 means that training with
-the stage is nearly training without it: look there before reading anything into a difference in success.
+What a shaper or reweighter really changes is measured at every update: the advantage with the stage is
+compared with that of the same method without it (`credit/STAGE/effect_*` in [metrics](metrics.md):
+correlation, distance, steps changed, signs turned, and, where a stage credits particular steps, how many of
+them end above 0). The run's report, the viewer, the notes below an ablation and a replay show it. A stage
+before one that asks a service is not measured, since the service would have to be asked twice. A correlation
+near 1 means that training with the stage is nearly training without it: check it before explaining a
+difference in success.
 """
 
 _PUBLISHED = """\
 A method's plain values are this project's, the same in every environment. `credit.settings: published`, which
-the GPU presets say, lays over them what its public code runs with in the environment, options outside of
-credit included; the command line and files based on the preset still win. What differs from the plain values
-(of the method and the GPU preset) is set off. A source is repository\\@commit file:line, and each value has
-its own line beside it in `configs/credit/` (genalyu/3SPO carries the files of verl-agent). A method that is
-not here has no public code with settings for these environments and keeps its plain values; `run.py show`
-says so.
+the GPU presets set, overrides them with those of the method's public code in the environment, options outside
+credit included; the command line and files based on the preset override both. Values that differ from the
+plain ones (of the method and the GPU preset) are bold. A source is repository\\@commit file:line, and each
+value in `configs/credit/` has its line beside it (genalyu/3SPO includes the files of verl-agent). A method
+that is not in the table has no public code with settings for these environments and keeps its plain values;
+`run.py show` says so.
 """
 _PROTOCOLS = """\
-Between a method and its figures lie choices that papers seldom mention. `protocol=verl_agent` takes those of
-the public code, with the rest of its recipe; `protocol=recommended`, which the GPU presets have, takes this
+A method's figures also depend on choices that papers seldom mention. `protocol=verl_agent` takes those of the
+public code, with the rest of its recipe; `protocol=recommended`, which the GPU presets have, takes this
 project's. `run.py show alfworld_1.5b --against protocol/verl_agent` lists what differs, where it comes from
-and what it changes. Figures with one protocol are not comparable with figures with the other.
+and what it changes. Figures made with different protocols cannot be compared.
 """
 
 
@@ -89,17 +91,17 @@ def render() -> str:
         *(f"### `{name}`\n\n{_prose(comment)}\n" for name, (comment, _) in found.items()),
         "## Published settings per method and environment\n",
         _PUBLISHED,
-        _table(docs_published.HEADER, docs_published.published_rows()),
+        _table(HEADER, published_rows()),
         _protocol_part(),
         "## Stages\n",
-        _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in stages().items()]),
-        *(_section(name, stage) for name, stage in stages().items()),
+        _table(("stage", "kind", "equation", "source"), [_stage_row(n, s) for n, s in all_stages().items()]),
+        *(_section(name, stage) for name, stage in all_stages().items()),
     ]
     return "\n".join(parts)
 
 
 def _protocol_part() -> str:
-    """What the shipped protocols choose, switch by switch."""
+    """The choices of the shipped protocols, one row per switch."""
     read = {name: read_protocol(name) for name in protocols()}
     options = dict.fromkeys(option for protocol in read.values() for option in protocol.changes)
     rows = []
@@ -113,7 +115,7 @@ def _protocol_part() -> str:
     missing = "\n".join(f"- {_prose(line)}" for line in read["verl_agent"].not_reproduced)
     return (
         f"## Protocols\n\n{_PROTOCOLS}\n{_table(header, rows)}\n"
-        f"What no option brings of the public code:\n\n{missing}\n"
+        f"What no option reproduces of the public code:\n\n{missing}\n"
     )
 
 
@@ -121,7 +123,7 @@ def _method_row(name: str, comment: str, pipeline: Pipeline) -> tuple[str, ...]:
     chain = " → ".join(_link(stage.name()) for stage in pipeline.stages)
     needs = [*sorted(pipeline.requires), *sorted(pipeline.token_columns)]
     costs = [COST.get(need, f"that of `{need}`") for need in needs]
-    costs += [f"up to {stage.max_batches} rollouts an update" for stage in pipeline.filters]
+    costs += [f"up to {stage.max_batches} rollouts per update" for stage in pipeline.filters]
     cost = "; ".join(dict.fromkeys(filter(None, costs)))
     return f"[`{name}`](#{name})", chain, _codes(needs), cost or "none", _sources(comment)
 
@@ -144,7 +146,7 @@ def _section(name: str, stage: type[Stage]) -> str:
 
 
 def _comment(method: str) -> str:
-    """The comment a method file begins with."""
+    """The comment at the top of a method file."""
     lines = (CONFIGS / "credit" / f"{method}.yaml").read_text(encoding="utf-8").splitlines()
     first = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
     return " ".join(line.removeprefix("#").strip() for line in lines[:first])
@@ -169,7 +171,7 @@ def _sources(text: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The paragraphs; what is indented (equations, lists of options) as it stands."""
+    """Yields the paragraphs; indented ones (equations, lists of options) become code blocks."""
     for paragraph in re.split(r"\n\s*\n", text):
         lines: list[str] = []
         for line in [*paragraph.splitlines(), None]:
@@ -188,7 +190,7 @@ def _block(lines: list[str]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Text in which only code spans are markdown."""
+    """Escapes all markdown except code spans."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([<*~|\[\]])", r"\\\1", p) for p in parts)
 

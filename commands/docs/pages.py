@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: `make docs`. A test keeps them current."""
+"""The generated pages of docs/: credit.md, metrics.md and options.md. A test keeps them current."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from commands.build.declared import stage_docs, world_docs
-from commands.docs import credit as docs_credit
+from commands.docs import credit
 from configs.check import is_section
 from configs.load import experiments
 from configs.methods import methods
@@ -15,27 +15,27 @@ from configs.protocol import protocols
 from configs.schema import Config, Section
 from configs.show import as_typed
 from configs.worlds import WORLDS
-from credit.registry import stages
+from credit.registry import all_stages
 from rl.tracking.metrics import render_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _NEUTRAL = """\
 ## Options that do not change what a run is
 
-Runs that differ in these only are one method in reports, and a run may be resumed with others. Every other
-option matters.
+Runs that differ only in these count as one method in reports, and a run may be resumed with other values.
+Every other option matters.
 
 - `nothing`: all figures are the same to the last bit.
-- `measured`: the run is the same to the last bit, but other things are measured on its way. A sweep makes
-  such a run again.
-- `rounding`: sums are made in another order, as on another machine, and after some updates other words may be
+- `measured`: the run is the same to the last bit, but other things are measured during it. A sweep makes such
+  a run again.
+- `rounding`: sums are made in another order, as on another machine, so after some updates other words may be
   sampled. `run.py compare` and reports name the difference.
 """
-_NOTE = "\n<!-- Written by `make docs`; edits here are lost. -->\n\n"
+_NOTE = "\n<!-- Written by `make docs` (`python -m commands.docs`); edits here are lost. -->\n\n"
 
 
 def main() -> None:
-    """Rewrites every generated page."""
+    """Rewrites every generated page and names it."""
     for name, text in pages().items():
         (DOCS / name).write_text(text, encoding="utf-8")
         print(f"wrote docs/{name}")
@@ -44,14 +44,14 @@ def main() -> None:
 def pages() -> dict[str, str]:
     """Returns the generated pages by file name."""
     return {
-        "credit.md": f"# Credit\n{_NOTE}{docs_credit.render()}",
+        "credit.md": f"# Credit\n{_NOTE}{credit.render()}",
         "metrics.md": _metrics(),
         "options.md": _options(),
     }
 
 
 def _metrics() -> str:
-    about = "What `runs/ID/metrics.jsonl` (and Weights & Biases) holds, a record an update."
+    about = "What `runs/ID/metrics.jsonl` (and Weights & Biases) holds: one record per update."
     return f"# Metrics\n{_NOTE}{about}\n\n{render_table()}"
 
 
@@ -66,7 +66,7 @@ def _options() -> str:
         rows = [(f"env.options.{key}", value, text) for key, (value, text) in world_docs(name).items()]
         if rows:
             parts.append(f"## World `{name}`\n\n{_table(rows)}")
-    for name in stages():
+    for name in all_stages():
         rows = [(f"credit.{name}.{key}", value, text) for key, (value, text) in stage_docs(name).items()]
         parts.append(f"## Credit stage `{name}`\n\n{_table(rows)}")
     return "\n".join([*parts, _neutral()])

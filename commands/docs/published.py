@@ -14,7 +14,7 @@ HEADER = ("method", "environment", "published settings", "plain, where it differ
 
 
 def published_rows() -> Iterator[tuple[str, ...]]:
-    """Yields a row for each method and environment with public settings."""
+    """Yields one row per method and environment with public settings."""
     for name in methods():
         for environment, published in read_method(name).published.items():
             yield _row(name, environment, published)
@@ -23,20 +23,20 @@ def published_rows() -> Iterator[tuple[str, ...]]:
 def _row(name: str, environment: str, published: Published) -> tuple[str, ...]:
     preset = f"{environment}_1.5b"
     plain = _values(load(preset, [f"credit={name}", "credit.settings=plain"]))
-    said, differs = [], []
+    settings, differs = [], []
     for option, value in flat(published.tree).items():
         text = f"`{option}={as_typed(value)}`"
         if plain[option] == value:
-            said.append(text)
+            settings.append(text)
         else:
-            said.append(f"**{text}**")
+            settings.append(f"**{text}**")
             differs.append(f"`{option}={as_typed(plain[option])}`")
     base = published.label.partition(",")[0].removeprefix("credit/").removesuffix(".yaml")
-    whose = "" if base == name else f"those of `{base}`: "
+    of_which = "" if base == name else f"those of `{base}`: "
     return (
         f"`{name}`",
         environment,
-        whose + (", ".join(said) or "nothing of its own"),
+        of_which + (", ".join(settings) or "nothing of its own"),
         ", ".join(differs) or "–",
         published.source.replace("@", "\\@"),
     )

@@ -10,15 +10,15 @@ from rich.console import Console
 from commands.build.declared import credit_pipeline
 from commands.build.services import credit_services
 from commands.build.terminal import open_console
-from commands.experiments.shared import Watch, interruptible, job, launcher, make_run, slots
-from commands.experiments.sweep import Options
+from commands.experiments.launching import Options, list_commands, run_all, slots, tell_missing
+from commands.experiments.one_run import make_run
 from configs.load import CONFIGS, Loaded, find
 from configs.text import ConfigError
 from eval.experiments.ablation import Ablated
 from eval.experiments.ablation_file import AblationFile, Variant, read_ablation
 from eval.experiments.folder import Run
 from eval.experiments.points import overrides
-from eval.experiments.runner import Listed, Runner
+from eval.experiments.runner import Listed
 
 FOLDER = CONFIGS / "ablations"
 ABLATIONS = Path("runs") / "ablations"
@@ -40,28 +40,22 @@ def run(file: str, shared: Sequence[str], seeds: Sequence[int], options: Options
     if seeds:
         spec = spec.model_copy(update={"seeds": list(seeds)})
     folder = options.out or ABLATIONS / path.stem
-    runs, first, missing = plan(spec, shared, folder)
+    runs, first, missing = checked(spec, shared, folder)
     parallel = slots(options.parallel, options.launcher, first.config.threads)
     console.print(f"{folder} · {len(runs)} runs, {parallel} at a time · {spec.title}")
     for name, why in missing.items():
         console.print(f"{name}: left out, {why}", markup=False)
     if options.dry_run:
-        for one in runs:
-            console.print(f"{one.name} · {one.state} · run.py train {' '.join(one.arguments)}", markup=False)
+        list_commands(runs, console)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    watch = Watch(len(runs), parallel, METRIC, console)
-    starts = launcher(options.launcher, folder, options.launcher_options)
-    try:
-        with interruptible(), watch:
-            Runner(starts, parallel, job, watch, METRIC).run(Listed(runs))
-    except KeyboardInterrupt:
-        console.print("stopped; the same command goes on where it stopped")
-        raise
+    run_all(Listed(runs), folder, options, parallel=parallel, metric=METRIC, console=console)
     return finish(Ablated(spec, runs, missing), folder, console)
 
 
-def plan(spec: AblationFile, shared: Sequence[str], folder: Path) -> tuple[list[Run], Loaded, dict[str, str]]:
+def checked(
+    spec: AblationFile, shared: Sequence[str], folder: Path
+) -> tuple[list[Run], Loaded, dict[str, str]]:
     """Returns the runs, seed by seed, so that comparisons exist early; one configuration; what is left out.
 
     Raises:
@@ -120,8 +114,5 @@ def finish(found: Ablated, folder: Path, console: Console) -> int:
     console.print(f"written: {', '.join(map(str, written))}", markup=False)
     missing = sum(run.state != "finished" for run in found.runs)
     if missing:
-        console.print(
-            f"{missing} of {len(found.runs)} runs did not finish (see {folder / 'logs'}); the same command "
-            "tries again"
-        )
+        tell_missing(missing, len(found.runs), folder, console)
     return missing

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from commands.build.terminal import open_console
-from commands.experiments.shared import Watch, interruptible, job, launcher, make_run, metric_range, slots
+from commands.experiments.launching import Options, list_commands, run_all, slots, tell_missing
+from commands.experiments.one_run import make_run
 from configs.load import CONFIGS, Loaded, find
-from configs.text import ConfigError, read_yaml
+from configs.text import ConfigError, read_yaml, suggest
 from eval.experiments import points
 from eval.experiments.folder import Run
 from eval.experiments.point_search import Bayes, Race
-from eval.experiments.runner import Listed, Proposed, Runner, Source
+from eval.experiments.runner import Listed, Proposed, Source
 from eval.experiments.spec import Parameter, SweepFile, read_sweep
 from eval.experiments.sweep import Found
+from eval.statistics import SHARE, Range
 
 FOLDER = CONFIGS / "sweeps"
 SWEEPS = Path("runs") / "sweeps"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the command line says besides file and overrides; see `run.py sweep --help`."""
-
-    parallel: int | None = None
-    count: int | None = None
-    seed: int = 0
-    out: Path | None = None
-    launcher: str = "local"
-    launcher_options: Sequence[str] = ()
-    dry_run: bool = False
 
 
 def run(file: str, overrides: Sequence[str], options: Options) -> int:
@@ -54,26 +42,19 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
         f"{folder} · {sweep.method} · {source.total} runs, {parallel} at a time · {sweep.metric.name}"
     )
     if options.dry_run:
-        for one in planned.listed:
-            console.print(f"{one.name} · {one.state} · run.py train {' '.join(one.arguments)}", markup=False)
+        list_commands(planned.listed, console)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.yaml").write_bytes(path.read_bytes())
-    watch = Watch(source.total, parallel, sweep.metric.name, console)
-    runner = Runner(
-        launcher(options.launcher, folder, options.launcher_options),
-        parallel,
-        job,
-        watch,
-        sweep.metric.name,
+    run_all(
+        source,
+        folder,
+        options,
+        parallel=parallel,
+        metric=sweep.metric.name,
+        console=console,
         race=(lambda: Race(sweep.early_terminate, sweep.metric.goal)) if sweep.early_terminate else None,
     )
-    try:
-        with interruptible(), watch:
-            runner.run(source)
-    except KeyboardInterrupt:
-        console.print("stopped; the same command goes on where it stopped")
-        raise
     return finish(sweep, planned.listed, source.total, folder, console)
 
 
@@ -163,6 +144,24 @@ class Planned:
         )
 
 
+def metric_range(name: str) -> Range | None:
+    """Returns the range of a metric's values, None if it has none.
+
+    Raises:
+        ConfigError: Runs log no metric of that name.
+    """
+    from rl.tracking.metrics import METRICS, describe
+
+    try:
+        unit, meaning = describe(name)
+        share = unit in ("share", "0–1") or meaning.startswith("share of ")  # credit metrics have no unit
+        return SHARE if share else None
+    except KeyError:
+        raise ConfigError(
+            f"runs log no metric {name!r}{suggest(name, METRICS)} docs/metrics.md lists them"
+        ) from None
+
+
 def check_early(sweep: SweepFile, loaded: Loaded) -> None:
     """Raises a ConfigError if early stopping would have nothing to look at."""
     if sweep.metric.name.startswith("eval/") and loaded.config.eval.every == 0:
@@ -186,9 +185,7 @@ def finish(sweep: SweepFile, runs: Sequence[Run], total: int, folder: Path, cons
     console.print(table.rich())
     console.print(f"written: {', '.join(map(str, written))}", markup=False)
     if missing:
-        console.print(
-            f"{missing} of {total} runs did not finish (see {folder / 'logs'}); the same command tries again"
-        )
+        tell_missing(missing, total, folder, console)
     elif (best := found.rows()[0])["mean"] is not None:
         spelled = " ".join(points.overrides({name: best[name] for name in varied}))
         console.print(

@@ -11,8 +11,8 @@ from typing import Any
 
 from commands.build.models import ROOT
 from commands.build.terminal import open_console
-from commands.experiments.shared import interruptible, metric_range, slots
-from commands.experiments.sweep import FOLDER, Options, Planned, pinned
+from commands.experiments.launching import Options, interruptible, slots
+from commands.experiments.sweep import FOLDER, Planned, metric_range, pinned
 from configs.load import find
 from configs.text import ConfigError
 from eval.experiments.launch import visible_gpus

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import TERMINAL, Context, Estimated, Estimator, Signals, StepTable
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals
 from credit.statistics import codes
+from credit.table import TERMINAL, StepTable
 
 FLOAT32_TOLERANCE = 1e-5
 FLOAT64_TOLERANCE = 1e-9

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import Context
 from credit.golden.cases import (
     FLOAT32_TOLERANCE,
     FLOAT64_TOLERANCE,
@@ -21,8 +20,9 @@ from credit.golden.cases import (
     unit_of,
 )
 from credit.parts.t2po_rules import resample
-from credit.parts.teacher_gaps import per_token
+from credit.parts.token_rows import per_token
 from credit.pipeline import Pipeline
+from credit.signals import Context
 from credit.stages.gigpo import GiGPO
 from credit.stages.graphgpo import GraphGPO
 from credit.stages.grpo import GRPO

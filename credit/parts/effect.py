@@ -16,9 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from credit.base import Advantage, PerToken, Shaper, Stage, StepTable
+from credit.base import Shaper, Stage
 from credit.parts.stage_runs import Act, without
-from credit.parts.teacher_gaps import per_token, token_rows
+from credit.parts.token_rows import per_token, token_rows
+from credit.signals import Advantage, PerToken
+from credit.table import StepTable
 
 _DOC = {
     "effect_correlation": "correlation (Pearson) over rows (tokens, where it is per token) of the advantage "

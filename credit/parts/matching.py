@@ -1,14 +1,15 @@
-"""Which failed step is credited at which reference position, for all trajectories of an update at once.
+"""SCPO's matching for all trajectories of an update at once, with no more similarities than it needs.
 
-A rule looks at a part of each similarity matrix only, so similarities are asked for when they are needed:
+`Matching` gives what `credit.stages.scpo.allocate`, the rule in its plainest form, gives for each matrix.
+Similarities cost a model's forward pass, so they are asked for only where they can matter:
 
-- chronological, reverse, midpoint_interleave and random visit steps in an order known beforehand. A step
-  needs M at the positions still admissible when its turn comes, and under `argmax` nothing if one of
-  those is known to be 1, the largest possible.
-- similarity_desc needs every step's maximum before the first visit: all of M, unless some are known. Steps
-  with an identical reference step have the maximum 1, so they come first, in time order, as above. Of the
-  others, only those with a match among what is admissible then can still be credited, since that never
-  grows again; only their maxima are needed, and none if a trajectory has but one such step.
+- chronological, reverse, midpoint_interleave and random visit the steps in an order known beforehand. When
+  its turn comes, a step needs M at the positions still admissible, and under `argmax` nothing if one of those
+  is known to be 1, the largest possible.
+- similarity_desc needs every step's maximum before the first visit: all of M, unless some maxima are known.
+  Steps with an identical reference step have the maximum 1, so they come first, in time order, as above. Of
+  the others only those can still be credited that have a match among what is admissible by then, since that
+  never grows again. Only their maxima are needed, and none where a trajectory has just one such step.
 - `monotone: none` makes the order irrelevant.
 
 What is left out changes no position and no credit; the tests compare with complete matrices.
@@ -26,8 +27,16 @@ import numpy as np
 ORDERS = ("chronological", "reverse", "similarity_desc", "midpoint_interleave", "random")
 
 
-class Rule(Protocol):
-    """The part of SCPO's parameters that says who is matched; see `credit.stages.scpo.allocate`."""
+@dataclass(frozen=True)
+class Rule:
+    """Who is matched with whom; the rule itself is `credit.stages.scpo.allocate`.
+
+    Attributes:
+        theta: least similarity of a match.
+        order: one of `ORDERS`, see `visiting_order`.
+        monotone: running_max, chain or none: which positions stay admissible.
+        pick: argmax or earliest: which admissible position is taken.
+    """
 
     theta: float
     order: str
@@ -46,24 +55,6 @@ class Similarities(Protocol):
 
     def fetch(self, entries: np.ndarray) -> None:
         """From now on `read` knows these."""
-
-
-class Known:
-    """`Similarities` that are all there from the start."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._values = values
-
-    def read(self, entries: np.ndarray) -> np.ndarray:
-        """See `Similarities`."""
-        return self._values[entries]
-
-    def identical(self, entries: np.ndarray) -> np.ndarray:
-        """See `Similarities`; nothing is gained by telling."""
-        return np.zeros(len(entries), dtype=bool)
-
-    def fetch(self, entries: np.ndarray) -> None:
-        """See `Similarities`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +131,15 @@ def visiting_order(similarity: np.ndarray, order: str, rng: np.random.Generator 
 class Matching:
     """The allocation of several trajectories, step by step; `position` int [F, L] is its result (-1: none).
 
-    All trajectories move together: visit k is the k-th of each, one pass over arrays and one batch of
-    similarities.
+    All trajectories move together: visit k is the k-th of each, done in one pass over arrays with one batch
+    of similarities. What is still admissible to step v of matrix f is one interval, low[f, v] <= j <
+    high[f, v], under every `monotone`.
     """
 
     def __init__(self, layout: Layout, similarities: Similarities, rule: Rule) -> None:
         self.layout, self.similarities, self.rule = layout, similarities, rule
-        steps = np.arange(int(layout.widths.max(initial=0)))
+        steps = np.arange(int(layout.widths.max(initial=0)))  # v, up to the longest failed trajectory
         self.position = np.full((len(layout.widths), len(steps)), -1, dtype=np.int64)
-        # positions low <= j < high are admissible for a step
         self.low = np.zeros_like(self.position)
         self.high = np.where(steps < layout.widths[:, None], layout.heights[:, None], 0)
 
@@ -167,28 +158,37 @@ class Matching:
             self._best_first(f, v)
             return self.position
         rank = np.empty(len(v), dtype=np.int64)
-        done: dict[int, np.ndarray] = {}
+        rank_of_width: dict[int, np.ndarray] = {}  # all orders but random depend on the width alone
         first = 0
         for matrix, width in zip(matrices.tolist(), self.layout.widths[matrices].tolist(), strict=True):
-            if self.rule.order == "random" or width not in done:
+            if self.rule.order == "random" or width not in rank_of_width:
+                # the inverse of the visiting order: the turn at which each step comes
                 generator = rng(matrix) if self.rule.order == "random" else None
-                done[width] = np.argsort(visiting_order(np.zeros((1, width)), self.rule.order, generator))
-            rank[first : first + width] = done[width]
+                rank_of_width[width] = np.argsort(
+                    visiting_order(np.zeros((1, width)), self.rule.order, generator)
+                )
+            rank[first : first + width] = rank_of_width[width]
             first += width
         self._visit_all(f, v, rank)
         return self.position
 
     def _best_first(self, f: np.ndarray, v: np.ndarray) -> None:
+        """Order similarity_desc: visits columns (f, v) by their maxima, largest first, ties by v."""
+        # 1. an identical reference step makes the maximum 1, which nothing exceeds: these are the first to be
+        #    visited, by v, and no similarity is needed to know it
         heights = self.layout.heights[f]
         entries = self.layout.entries(f, v, np.zeros_like(heights), heights)
         known = reduce(np.logical_or, self.similarities.identical(entries), heights, False)
         self._visit_all(f[known], v[known], _rank(f[known], v[known]))
+        # 2. what is admissible now only shrinks, so a step without a match in it is out whatever its maximum
         f, v = f[~known], v[~known]
         low, high = self.low[f, v], np.maximum(self.high[f, v], self.low[f, v])
         window = self.layout.entries(f, v, low, high)
         self.similarities.fetch(window)
         best = reduce(np.maximum, self.similarities.read(window), high - low, -1.0)
         f, v = f[best >= self.rule.theta], v[best >= self.rule.theta]
+        # 3. the order is by the maximum over the whole column, not over what is admissible; it matters only
+        #    between rivals, steps of one trajectory that can take positions from each other
         key = np.zeros(len(f))
         rivals = np.bincount(f)[f] > 1 if len(f) else np.zeros(0, dtype=bool)
         if self.rule.monotone != "none" and rivals.any():
@@ -199,7 +199,10 @@ class Matching:
         self._visit_all(f, v, _rank(f, v, key))
 
     def _visit_all(self, f: np.ndarray, v: np.ndarray, rank: np.ndarray) -> None:
-        """Visits columns; in each matrix in the order of `rank`, which counts from 0 without gaps."""
+        """Visits columns; in each matrix in the order of `rank`, which counts from 0 without gaps.
+
+        Columns of one rank are of different matrices, so they are visited at once.
+        """
         by_rank = np.argsort(rank, kind="stable")
         for visit in np.split(by_rank, np.cumsum(np.bincount(rank))[:-1]) if len(rank) else ():
             self._visit(f[visit], v[visit])
@@ -213,13 +216,14 @@ class Matching:
         entries, length = self.layout.entries(f, v, low, high), high - low
         value = self._values(entries, length)
         best = reduce(np.maximum, value, length, -1.0)
+        # the earliest of several hits is taken: of all matches for `earliest`, of the largest for `argmax`
         hit = value >= (self.rule.theta if self.rule.pick == "earliest" else np.repeat(best, length))
         offset = reduce(np.minimum, np.where(hit, ranges(np.zeros_like(low), length), high.max()), length, 0)
         won = best >= self.rule.theta
         self._credit(f[won], v[won], (low + offset)[won])
 
     def _values(self, entries: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """M at entries in segments of these lengths, one a column; -1 where it cannot matter."""
+        """M at entries in segments of these lengths, one per column; -1 where it cannot matter."""
         value = self.similarities.read(entries)
         if self.rule.pick == "earliest":
             # what follows a match that is known cannot be the earliest
@@ -227,6 +231,7 @@ class Matching:
             match = np.where(value >= self.rule.theta, place, len(entries))
             useless = place > np.repeat(reduce(np.minimum, match, length, 0), length)
         else:
+            # nothing exceeds an identical step's 1, and the earliest 1 is among those marked
             top = reduce(np.logical_or, self.similarities.identical(entries), length, False)
             useless = np.repeat(top, length)
         self.similarities.fetch(entries[np.isnan(value) & ~useless])
@@ -236,9 +241,9 @@ class Matching:
     def _credit(self, f: np.ndarray, v: np.ndarray, j: np.ndarray) -> None:
         self.position[f, v] = j
         v, j = v[:, None], j[:, None]
-        if self.rule.monotone == "running_max":
+        if self.rule.monotone == "running_max":  # for all steps, whenever they are visited
             self.low[f] = j + 1
-        elif self.rule.monotone == "chain":
+        elif self.rule.monotone == "chain":  # later steps beyond j, earlier ones before it
             step = np.arange(self.position.shape[1])
             self.low[f] = np.where(step > v, np.maximum(self.low[f], j + 1), self.low[f])
             self.high[f] = np.where(step < v, np.minimum(self.high[f], j), self.high[f])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from credit.base import Context, StepTable
 from credit.parts.matching import Layout, reduce
 from credit.scorer.base import PairScorer
+from credit.signals import Context
+from credit.table import StepTable
 
 PAIR_METRICS = {
     "scored_pairs": "step pairs compared, before removing equal ones",
@@ -30,14 +30,6 @@ PAIR_METRICS = {
 """What `PairScores.metrics` reports."""
 
 
-class TextOptions(Protocol):
-    """The part of a stage's parameters that says how a step reads."""
-
-    step_text: str
-    filter: str
-    max_pair_len: int
-
-
 @dataclass(frozen=True, eq=False)
 class Sibling:
     """One trajectory.
@@ -53,38 +45,43 @@ class Sibling:
     length: int
 
     @classmethod
-    def of(cls, rows: np.ndarray, kept: np.ndarray, texts: np.ndarray, options: TextOptions) -> Sibling:
-        """The trajectory at these rows, without those not `kept` (or, by option, that repeat a text)."""
+    def of(cls, rows: np.ndarray, kept: np.ndarray, texts: np.ndarray, *, once: bool) -> Sibling:
+        """The trajectory at these rows; `kept` ones take part, with `once` only the first of equal texts."""
         pairs = [(row, texts[row]) for row in rows[kept[rows]].tolist()]
-        if options.filter == "dedup_exact":
+        if once:
             first = {text: row for row, text in reversed(pairs)}
             pairs = [(row, text) for row, text in pairs if first[text] == row]
         kept_rows = np.array([row for row, _ in pairs], dtype=np.int64)
         return cls(kept_rows, tuple(text for _, text in pairs), len(rows))
 
 
-def step_texts(table: StepTable, options: TextOptions) -> np.ndarray:
-    """str [N]: the text of each step, at most max_pair_len // 2 words long."""
+def step_texts(table: StepTable, step_text: str, max_pair_len: int) -> np.ndarray:
+    """str [N]: the text of each step.
+
+    Args:
+        table: canonical.
+        step_text: a template with any of {observation}, {action} and {anchor}.
+        max_pair_len: words of two texts together; a text has half of them at most.
+    """
     made: dict[tuple[str, str, str], str] = {}
     result = np.empty(len(table), dtype=object)
     for row, step in enumerate(zip(table.observation, table.action, table.anchor, strict=True)):
         if step not in made:
-            made[step] = _step_text(*step, options)
+            made[step] = _step_text(*step, step_text, max_pair_len // 2)
         result[row] = made[step]
     return result
 
 
-def _step_text(observation: str, action: str, anchor: str, options: TextOptions) -> str:
-    """One step's text; too long an observation loses its beginning."""
-    text = options.step_text.format(observation=observation, action=action, anchor=anchor)
-    limit = options.max_pair_len // 2
+def _step_text(observation: str, action: str, anchor: str, step_text: str, limit: int) -> str:
+    """One step's text of at most `limit` words; too long an observation loses its beginning."""
+    text = step_text.format(observation=observation, action=action, anchor=anchor)
     if len(text) < 2 * limit:  # too short for more words than that
         return text
     excess = len(text.split()) - limit
     if excess <= 0:
         return text
     observation = " ".join(observation.split()[excess:])
-    text = options.step_text.format(observation=observation, action=action, anchor=anchor)
+    text = step_text.format(observation=observation, action=action, anchor=anchor)
     return " ".join(text.split()[:limit]) if not observation else text
 
 

@@ -7,20 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from credit.base import (
-    Advantage,
-    AuxLoss,
-    Context,
-    Estimated,
-    Estimator,
-    PerToken,
-    Shaped,
-    Shaper,
-    Signals,
-    Stage,
-    StepTable,
-    Weighted,
-)
+from credit.base import AuxLoss, Estimator, Shaper, Stage
+from credit.signals import Advantage, Context, Estimated, PerToken, Shaped, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True, eq=False)

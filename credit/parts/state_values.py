@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import TERMINAL, StepTable
+from credit.parts.anchors import scored_texts, similar_texts
 from credit.scorer.base import PairScorer
-from credit.stages.gigpo import similar_texts
 from credit.statistics import centre, codes, peer_ids, tied
+from credit.table import TERMINAL, StepTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,33 +85,6 @@ def step_visits(table: StepTable) -> tuple[np.ndarray, np.ndarray]:
     """int [N] each: the visit at which a row's step is taken, and the one it leads to."""
     before = np.arange(len(table)) + table.trajectory_index
     return before, before + 1
-
-
-def scored_texts(
-    group: np.ndarray, text: np.ndarray, t: np.ndarray, threshold: float, scorer: PairScorer
-) -> np.ndarray:
-    """int [M]: `gigpo.similar_texts` with a scorer, asked once for the next founder of every group."""
-    code = codes(text)
-    text_of = dict(zip(code.tolist(), text, strict=True))
-    earliest: dict[tuple[int, int], int] = {}
-    for place, seen in zip(zip(group.tolist(), code.tolist(), strict=True), t.tolist(), strict=True):
-        earliest[place] = min(seen, earliest.get(place, seen))
-    waiting: dict[int, list[int]] = {}
-    for g, c in sorted(earliest, key=lambda place: (place[0], earliest[place], text_of[place[1]])):
-        waiting.setdefault(g, []).append(c)
-    joined: dict[tuple[int, int], int] = {}
-    while waiting:
-        asked = [(g, texts[0], c) for g, texts in waiting.items() for c in texts[1:]]
-        scores = scorer.score([(text_of[f], text_of[c]) for _, f, c in asked]) if asked else ()
-        joined |= {(g, texts[0]): texts[0] for g, texts in waiting.items()}
-        waiting = {}
-        for (g, founder, c), score in zip(asked, scores, strict=True):
-            if score >= threshold:
-                joined[g, c] = founder
-            else:
-                waiting.setdefault(g, []).append(c)
-    places = zip(group.tolist(), code.tolist(), strict=True)
-    return np.array([joined[place] for place in places], dtype=np.int64)
 
 
 def potentials(

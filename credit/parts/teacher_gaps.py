@@ -11,16 +11,16 @@ does not know which of its tokens spell the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from credit.base import Advantage, PerToken, StepTable
-
-TEACHERS = ("peer", "hindsight")
-TEACHER_DOC = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"
+from configs.params import param
+from credit.base import Reweighter
+from credit.parts.token_rows import token_rows
+from credit.table import StepTable
 
 MAX_EXPONENT = 50.0
 """exp and sigmoid are taken within this range: beyond it every weight in use is at its bound."""
@@ -37,8 +37,14 @@ WEIGHT_COLUMNS = {
 }
 
 
+def teacher_param(default: str) -> Any:
+    """The option `teacher`: whose log-probabilities a stage reads."""
+    doc = "whose text the teacher reads: a successful sibling's, or how this trajectory ended"
+    return param(default, doc, choices=("peer", "hindsight"))
+
+
 class ReadsTeacher:
-    """The token columns of a stage with an option `teacher`."""
+    """The token columns of a stage with an option `teacher`, made by `teacher_param`."""
 
     teacher: str
 
@@ -46,6 +52,13 @@ class ReadsTeacher:
     def token_columns(self) -> frozenset[str]:
         """The sampler's log-probabilities and the chosen teacher's."""
         return frozenset({"logp_sampled", f"logp_{self.teacher}"})
+
+
+class WeighsByTeacher(ReadsTeacher, Reweighter):
+    """A reweighter whose weights are made of gaps, and who reports them by `Gaps.report`."""
+
+    metrics_doc = WEIGHT_METRICS
+    columns_doc = WEIGHT_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,44 +127,6 @@ class Gaps:
             change = np.abs(weight - 1.0)[self.known].sum()
             metrics["weight_change"] = float(change / max(int(self.known.sum()), 1))
         return metrics, {"gap": self.row_mean(self.gap), "weight": self.row_mean(weight)}
-
-
-def token_rows(table: StepTable) -> np.ndarray:
-    """int [sum(length)]: the row of each token."""
-    return np.repeat(np.arange(len(table)), table.length)
-
-
-def per_token(table: StepTable, advantage: Advantage) -> np.ndarray:
-    """float [sum(length)]: the advantage of each token, its row's where it is one per row."""
-    return advantage.values if isinstance(advantage, PerToken) else advantage[token_rows(table)]
-
-
-def per_row(table: StepTable, advantage: Advantage) -> np.ndarray:
-    """float [N]: the advantage of each row, the mean over its tokens where it is one per token."""
-    if not isinstance(advantage, PerToken):
-        return advantage
-    sums = np.bincount(token_rows(table), advantage.values, minlength=len(table))
-    return sums / np.maximum(table.length, 1)
-
-
-def alike(
-    table: StepTable, advantage: Advantage, work: Callable[..., np.ndarray], *rows: np.ndarray
-) -> Advantage:
-    """work(advantage, *rows), per token where the advantage is: each of `rows` [N] is laid out as it is."""
-    if not isinstance(advantage, PerToken):
-        return work(advantage, *rows)
-    of = token_rows(table)
-    return PerToken(work(advantage.values, *(values[of] for values in rows)))
-
-
-def scaled(table: StepTable, advantage: Advantage, factor: np.ndarray) -> Advantage:
-    """An advantage times a factor [N]."""
-    return alike(table, advantage, np.multiply, factor)
-
-
-def added(table: StepTable, advantage: Advantage, term: np.ndarray) -> Advantage:
-    """An advantage plus a term [N]."""
-    return alike(table, advantage, np.add, term)
 
 
 def mixed(weight: np.ndarray, lam: float) -> np.ndarray:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import did_you_mean
-from credit.scorer._model import Model, check_source, itself, need, not_loaded, place
+from configs.params import did_you_mean
+from credit.scorer.models import Model, check_source, itself, loading, need, place
 
 IDENTICAL = ("score", "one")
 
@@ -85,8 +85,6 @@ def load(source: str, device: str, precision: str) -> tuple[Any, Any]:
         ValueError: no model there.
     """
     flag = need("FlagEmbedding", "bge")
-    try:
+    with loading("bge", source):
         reranker = flag.FlagReranker(source, use_fp16=precision == "float16", devices=device)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise not_loaded("bge", source, error) from error
     return reranker.model, reranker.tokenizer

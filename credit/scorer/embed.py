@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.scorer._around import batches
-from credit.scorer._model import TEXTS_REMEMBERED, Model, check_source, itself, need, not_loaded, place
+from credit.scorer.around import batches
+from credit.scorer.models import TEXTS_REMEMBERED, Model, check_source, itself, loading, need, place
 
 TOKEN_BUDGET = 16384
 """Most padded tokens of one batch of texts."""
@@ -45,11 +45,9 @@ class Scorer(Model):
         source = check_source("embed", model)
         device, precision = place("embed", device, precision)
         transformers = need("transformers", "embed")
-        try:
+        with loading("embed", source):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
             network = transformers.AutoModel.from_pretrained(source)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise not_loaded("embed", source, error) from error
         super().__init__("embed", network, tokenizer, device, precision, max_length)
         self.canonical = itself
         self._vectors: dict[str, np.ndarray] = {}

@@ -6,25 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
-from credit.parts.teacher_gaps import (
-    TEACHER_DOC,
-    TEACHERS,
-    WEIGHT_COLUMNS,
-    WEIGHT_METRICS,
-    Gaps,
-    ReadsTeacher,
-    mixed,
-    per_row,
-    scaled,
-    sigmoid,
-)
-from credit.stages.returns import discounted_returns
+from configs.params import param
+from credit.parts.discounting import discounted_returns
+from credit.parts.teacher_gaps import WEIGHT_COLUMNS, Gaps, WeighsByTeacher, mixed, sigmoid, teacher_param
+from credit.parts.token_rows import per_row, scaled
+from credit.signals import Context, Estimated, Signals
 from credit.statistics import normalise
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
-class AgentOPSD(ReadsTeacher, Reweighter):
+class AgentOPSD(WeighsByTeacher):
     """A~_k = A_k ((1 - lam) + lam w_k),  w_k = clip(1 + b z_k, 1 - b, 1 + b), steps k of a trajectory.
 
         e_k = sum over the step's tokens of gap,    c_k = gamma c_{k-1} + e_k,    c_{-1} = 0
@@ -37,14 +29,13 @@ class AgentOPSD(ReadsTeacher, Reweighter):
     the teacher has read one, so the default is `peer`.
     """
 
-    teacher: str = param("peer", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("peer")
     lam: float = param(0.5, "share of the teacher in the weight", low=0, high=1)
     clip: float = param(0.2, "b: weight of z, and how far w may leave 1", low=0, high=1)
     gamma: float = param(0.95, "how much of the evidence is kept from step to step", low=0, high=1)
     floor: float = param(1e-3, "least and most belief before the first step", low=1e-12, high=0.5)
     eps: float = param(1e-6, "added to the standard deviation", low=0)
 
-    metrics_doc = WEIGHT_METRICS
     columns_doc = WEIGHT_COLUMNS | {"belief": "B, belief in success after the step"}
 
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Steer, param
+from configs.params import param
+from credit.base import Steer
 
 MIN_RANGE = 1e-6
 """Confidences closer than this say nothing (public code)."""

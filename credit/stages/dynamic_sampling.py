@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Filter, StepTable, param
+from configs.params import param
+from credit.base import Filter
 from credit.statistics import peer_range, tied
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

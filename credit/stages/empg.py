@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Advantage, Context, Estimated, Reweighter, Signals, StepTable, param
-from credit.parts.teacher_gaps import added, alike, per_row, scaled, token_rows
+from configs.params import param
+from credit.base import Reweighter
+from credit.parts.token_rows import added, alike, per_row, scaled, token_rows
+from credit.signals import Advantage, Context, Estimated, Signals
 from credit.statistics import centre
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

@@ -3,66 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
-from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS
-from credit.statistics import codes, normalise, normalise_float32, peer_ids, votes_of
-
-
-def exact_anchor_groups(table: StepTable) -> np.ndarray:
-    """int [N]: rows of one group with equal anchors, across trajectories and across time within one."""
-    return peer_ids(table.group_index, codes(table.anchor))
-
-
-def similar_anchor_groups(table: StepTable, threshold: float) -> np.ndarray:
-    """int [N]: greedy clusters of a group's anchors by character similarity, see `similar_texts`."""
-    founder = similar_texts(table.group_index, table.anchor, table.t, threshold)
-    return peer_ids(table.group_index, founder)
-
-
-def similar_texts(group: np.ndarray, text: np.ndarray, t: np.ndarray, threshold: float) -> np.ndarray:
-    """int [M]: the founder of each text's cluster; equal in one group means the same cluster.
-
-    Distinct texts of a group are visited by (earliest step seen, text); each joins the first cluster whose
-    first member f has SequenceMatcher(f, text).ratio() >= threshold, else it founds one. The public code
-    visits rows as they come; this order depends on neither row order nor ids.
-
-    Args:
-        group: int [M].
-        text: str [M].
-        t: int [M], at which step the text was seen.
-        threshold: least similarity, in [0, 1].
-    """
-    code = codes(text)
-    text_of = dict(zip(code.tolist(), text, strict=True))
-    cluster = np.empty(len(code), dtype=np.int64)
-    order = np.argsort(group, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        earliest: dict[int, int] = {}
-        for c, seen in zip(code[rows].tolist(), t[rows].tolist(), strict=True):
-            earliest[c] = min(seen, earliest.get(c, seen))
-        founders: list[int] = []
-        joined: dict[int, int] = {}
-        for c in sorted(earliest, key=lambda c: (earliest[c], text_of[c])):
-            founder = next((f for f in founders if _similar(text_of[f], text_of[c], threshold)), c)
-            if founder == c:
-                founders.append(c)
-            joined[c] = founder
-        cluster[rows] = [joined[c] for c in code[rows].tolist()]
-    return cluster
-
-
-def _similar(a: str, b: str, threshold: float) -> bool:
-    matcher = SequenceMatcher(None, a, b)
-    # the first two are cheap upper bounds of the third
-    return (
-        matcher.real_quick_ratio() >= threshold
-        and matcher.quick_ratio() >= threshold
-        and matcher.ratio() >= threshold
-    )
+from configs.params import param
+from credit.base import Estimator
+from credit.parts.anchors import exact_anchor_groups, similar_anchor_groups
+from credit.signals import Context, Estimated, Signals, require_returns
+from credit.stages.grpo import GRPO
+from credit.statistics import GROUP_METRICS, UNITS, normalise, normalise_float32, votes_of
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

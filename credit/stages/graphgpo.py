@@ -7,9 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from credit.base import TERMINAL, Context, Shaped, Shaper, Signals, StepTable, param
-from credit.stages.gigpo import similar_texts
+from configs.params import param
+from credit.base import Shaper
+from credit.parts.anchors import similar_texts
+from credit.signals import Context, Shaped, Signals
 from credit.statistics import codes, peer_ids
+from credit.table import TERMINAL, StepTable
 
 _GOAL, _DEAD_END = 0, 1
 

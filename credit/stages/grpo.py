@@ -7,51 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
-from credit.statistics import normalise, normalise_float32, peer_range, tied
-
-UNITS = ("trajectories", "rows", "first_row")
-
-
-def unit_weight(table: StepTable, unit: str) -> np.ndarray:
-    """float [N]: the weight of each row in its group's statistics, 0 where it abstains.
-
-    - `trajectories`: 1/T, T the trajectory's rows, every trajectory counts the same whatever its length;
-    - `rows`: 1, so long trajectories count more (the public code's default,
-      `compute_mean_std_cross_steps=True`);
-    - `first_row`: 1 at its first row, else 0 (the same code with False). Statistics then miss later rows'
-      penalties, and
-      an invalid row of a group whose first rows are equal gets -penalty / eps: for comparison only.
-    """
-    votes, trajectory = table.votes, table.trajectory_index
-    if unit == "rows":
-        return votes.astype(np.float64)
-    if unit == "first_row":
-        first = np.zeros(len(table))
-        voting = np.flatnonzero(votes)
-        first[voting[np.unique(trajectory[voting], return_index=True)[1]]] = 1.0
-        return first
-    return votes / np.maximum(np.bincount(trajectory, votes), 1)[trajectory]
-
-
-def group_metrics(table: StepTable, score: np.ndarray) -> dict[str, float]:
-    """Size of the groups in trajectories, and how many carry no outcome signal."""
-    if not len(table):
-        return {}
-    sizes = np.bincount(table.group_index[table.trajectory_start[:-1]], table.trajectory_votes)
-    low, high = peer_range(score, table.group_index, table.votes)
-    return {
-        "group_size_mean": float(sizes.mean()),
-        "group_size_min": float(sizes.min()),
-        "zero_variance_groups": float(np.mean(tied(low, high))),
-    }
-
-
-GROUP_METRICS = {
-    "group_size_mean": "trajectories a group, mean",
-    "group_size_min": "trajectories in the smallest group; 1 means rows that can learn nothing",
-    "zero_variance_groups": "share of groups whose scores are all equal (advantage exactly 0)",
-}
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals
+from credit.statistics import GROUP_METRICS, UNITS, group_metrics, normalise, normalise_float32, unit_weight
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

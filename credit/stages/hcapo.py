@@ -6,18 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param, require_returns
-from credit.parts.teacher_gaps import (
-    GAP_METRICS,
-    MAX_EXPONENT,
-    TEACHER_DOC,
-    TEACHERS,
-    Gaps,
-    ReadsTeacher,
-    added,
-    rebalanced,
-)
+from configs.params import param
+from credit.base import Reweighter
+from credit.parts.teacher_gaps import GAP_METRICS, MAX_EXPONENT, Gaps, ReadsTeacher, rebalanced, teacher_param
+from credit.parts.token_rows import added
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.statistics import normalise
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class HCAPO(ReadsTeacher, Reweighter):
         T           5, of the mean log-probability; the tokens are those of the whole response
     """
 
-    teacher: str = param("hindsight", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("hindsight")
     omega: float = param(1.0, "weight of the step term", low=0)
     temperature: float = param(5.0, "T, divides mean log-probabilities", low=1e-6)
     low: float = param(0.8, "least ratio", low=0, high=1)

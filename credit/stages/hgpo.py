@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
-from credit.stages.gigpo import exact_anchor_groups
-from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS, group_metrics
-from credit.statistics import TIE_TOLERANCE, normalise, normalise_float32, peer_ids, peer_range, votes_of
-
-
-def history_groups(table: StepTable, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of one group whose last k anchors, their own included, are the same; for k = 1 … depth.
-
-    Yields:
-        rows int [M], those with k anchors behind them (t >= k - 1); peers int [M], 0..P-1. k = 1 is
-        GiGPO's anchor group.
-    """
-    here = exact_anchor_groups(table)
-    rows, peers = np.arange(len(table)), here
-    yield rows, peers
-    for k in range(2, depth + 1):
-        before = np.full(len(table), -1)
-        before[rows] = peers
-        rows = np.flatnonzero(table.t >= k - 1)
-        peers = peer_ids(before[rows - 1], here[rows])
-        yield rows, peers
+from configs.params import param
+from credit.base import Estimator
+from credit.parts.anchors import history_groups
+from credit.signals import Context, Estimated, Signals, require_returns
+from credit.stages.grpo import GRPO
+from credit.statistics import (
+    GROUP_METRICS,
+    UNITS,
+    group_metrics,
+    normalise,
+    normalise_float32,
+    votes_of,
+    without_noise,
+)
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ class HGPO(Estimator):
             return normalise_float32(returns, peers, weight, ddof=ddof, eps=self.eps)
         advantage = normalise(returns, peers, weight, ddof=ddof, eps=self.eps)
         deviation = normalise(returns, peers, weight, ddof=None, eps=self.eps) if ddof == 0 else advantage
-        return _without_noise(advantage, deviation, returns, peers, weight)
+        return without_noise(advantage, deviation, returns, peers, weight)
 
     def _outcome(self, table: StepTable, signals: Signals, context: Context) -> np.ndarray:
         """a_0, float [N]."""
@@ -126,13 +118,4 @@ class HGPO(Estimator):
         )
         if self.fp32_reference_compat:
             return advantage
-        return _without_noise(advantage, deviation, signals.score, table.group_index, table.votes)
-
-
-def _without_noise(
-    advantage: np.ndarray, deviation: np.ndarray, values: np.ndarray, peers: np.ndarray, weight: np.ndarray
-) -> np.ndarray:
-    """The advantage, exactly 0 where the deviation from the peers' mean is only rounding."""
-    low, high = peer_range(values, peers, weight)
-    noise = TIE_TOLERANCE * np.maximum(np.abs(low), np.abs(high))
-    return np.where(np.abs(deviation) <= noise[peers], 0.0, advantage)
+        return without_noise(advantage, deviation, signals.score, table.group_index, table.votes)

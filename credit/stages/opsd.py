@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from credit.base import AuxLoss, Context, Signals, StepTable, Weighted, param
-from credit.parts.teacher_gaps import GAP_METRICS, TEACHER_DOC, TEACHERS, Gaps, ReadsTeacher
+from configs.params import param
+from credit.base import AuxLoss
+from credit.parts.teacher_gaps import GAP_METRICS, Gaps, ReadsTeacher, teacher_param
+from credit.signals import Context, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class OPSD(ReadsTeacher, AuxLoss):
         teacher   a skill text there; a successful sibling here
     """
 
-    teacher: str = param("peer", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("peer")
     coef: float = param(0.01, "weight of the distillation term", low=0)
     weight: str = param(
         "constant", "the paper's, or the gap: the gradient of the KL", choices=("constant", "gap")

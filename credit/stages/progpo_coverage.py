@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
-from credit.parts.teacher_gaps import added, scaled
-from credit.stages.grpo import unit_weight
-from credit.statistics import codes, normalise, peer_ids, peer_range, tied, votes_of
+from configs.params import param
+from credit.base import Reweighter
+from credit.parts.token_rows import added, scaled
+from credit.signals import Context, Estimated, Signals
+from credit.statistics import codes, normalise, peer_ids, peer_range, tied, unit_weight, votes_of
+from credit.table import StepTable
 
 
 def first_visits(table: StepTable) -> np.ndarray:

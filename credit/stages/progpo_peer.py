@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.parts.anchors import prefix_peers
 from credit.parts.state_values import Visits, potentials, step_visits
-from credit.stages.grpo import GROUP_METRICS, GRPO, UNITS
-from credit.statistics import centre, codes, normalise, peer_ids, peer_range, tied, votes_of
-
-
-def prefix_peers(table: StepTable) -> np.ndarray:
-    """int [N]: rows of one group with the same past, anchors s_0 … s_t and actions a_0 … a_{t-1}."""
-    start, anchor, action = table.trajectory_start, codes(table.anchor), codes(table.action)
-    length, peers, count = np.diff(start), np.zeros(len(table), dtype=np.int64), 0
-    for t in range(int(length.max(initial=0))):
-        rows = start[:-1][length > t] + t
-        past = (peers[rows - 1], action[rows - 1]) if t else (table.group_index[rows],)
-        peers[rows] = count + peer_ids(*past, anchor[rows])
-        count = int(peers[rows].max()) + 1
-    return peers
+from credit.signals import Context, Estimated, Signals, require_returns
+from credit.stages.grpo import GRPO
+from credit.statistics import (
+    GROUP_METRICS,
+    UNITS,
+    centre,
+    normalise,
+    peer_range,
+    tied,
+    votes_of,
+)
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

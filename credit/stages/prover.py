@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
+from configs.params import param
+from credit.base import Reweighter
 from credit.parts.continuations import PROPOSERS, Candidate, Judge, Segment, candidates
-from credit.parts.teacher_gaps import added
+from credit.parts.token_rows import added
+from credit.signals import Context, Estimated, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

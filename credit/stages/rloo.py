@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param
-from credit.stages.grpo import GROUP_METRICS, UNITS, group_metrics, unit_weight
-from credit.statistics import centre
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals
+from credit.statistics import GROUP_METRICS, UNITS, centre, group_metrics, unit_weight
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)

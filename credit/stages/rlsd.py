@@ -6,22 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, PerToken, Reweighter, Signals, StepTable, param
-from credit.parts.teacher_gaps import (
-    TEACHER_DOC,
-    TEACHERS,
-    WEIGHT_COLUMNS,
-    WEIGHT_METRICS,
-    Gaps,
-    ReadsTeacher,
-    bounded_exp,
-    mixed,
-    per_token,
-)
+from configs.params import param
+from credit.parts.teacher_gaps import WEIGHT_METRICS, Gaps, WeighsByTeacher, bounded_exp, mixed, teacher_param
+from credit.parts.token_rows import per_token
+from credit.signals import Context, Estimated, PerToken, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
-class RLSD(ReadsTeacher, Reweighter):
+class RLSD(WeighsByTeacher):
     """A~_i = A_i ((1 - l_u) + l_u w_i),  w_i = clip(exp(sign(A_i) gap_i), 1 - clip, 1 + clip), tokens i.
 
         gap_i = logp_teacher_i - logp_sampled_i        l_u = lam max(0, 1 - u / decay), u the update
@@ -37,13 +30,12 @@ class RLSD(ReadsTeacher, Reweighter):
         limit     a variant of the code limits the gap to +-5, which the clip on w makes idle
     """
 
-    teacher: str = param("peer", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("peer")
     lam: float = param(0.5, "share of the teacher in the weight, at the start", low=0, high=1)
     clip: float = param(0.2, "how far w may leave 1", low=0, high=1)
     decay: int = param(50, "updates until the share is 0, linearly; 0 keeps it", low=0)
 
     metrics_doc = WEIGHT_METRICS | {"lam": "share of the teacher at this update"}
-    columns_doc = WEIGHT_COLUMNS
 
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         gaps = Gaps.of(table, self.teacher)

@@ -6,11 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
-from credit.stages.gigpo import exact_anchor_groups
-from credit.stages.grpo import GROUP_METRICS, group_metrics
-from credit.stages.returns import discounted_returns
-from credit.statistics import TIE_TOLERANCE, centre, codes, peer_ids, peer_range, votes_of
+from configs.params import param
+from credit.base import Estimator
+from credit.parts.anchors import exact_anchor_groups
+from credit.parts.discounting import discounted_returns
+from credit.signals import Context, Estimated, Signals, require_returns
+from credit.statistics import (
+    GROUP_METRICS,
+    centre,
+    codes,
+    group_metrics,
+    peer_ids,
+    votes_of,
+    without_noise,
+)
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,10 @@ class RTMC(Estimator):
         v, n = _means(signals.returns[first], state[first], int(state.max(initial=-1)) + 1)
         share = (self.n_prior / (n + self.n_prior))[state]
         value = v[state] + share * (self._prior(table, signals)[group] - v[state])
-        advantage = self._without_noise(q[edge] - value, table, signals)
+        advantage = q[edge] - value
+        advantage = without_noise(advantage, advantage, signals.returns, group, table.votes)
+        alone = votes_of(group[table.trajectory_start[:-1]], table.trajectory_votes) <= 1
+        advantage = np.where(alone[group], 0.0, advantage)
         scale = self._scale(advantage, group, table.votes.astype(np.float64))
         advantage = np.divide(advantage, scale[group], out=np.zeros_like(advantage), where=advantage != 0)
         metrics = group_metrics(table, signals.score)
@@ -97,15 +110,6 @@ class RTMC(Estimator):
             squares = np.bincount(group, votes * advantage**2)
         scale = np.sqrt(squares / np.maximum(n, 1))
         return np.where(scale > 0, scale + self.eps, 1.0)
-
-    @staticmethod
-    def _without_noise(advantage: np.ndarray, table: StepTable, signals: Signals) -> np.ndarray:
-        """The advantage, exactly 0 where only rounding made it, and in groups of one trajectory."""
-        group, start = table.group_index, table.trajectory_start[:-1]
-        low, high = peer_range(signals.returns, group, table.votes)
-        noise = TIE_TOLERANCE * np.maximum(np.abs(low), np.abs(high))
-        alone = votes_of(group[start], table.trajectory_votes) <= 1
-        return np.where(alone[group] | (np.abs(advantage) <= noise[group]), 0.0, advantage)
 
 
 def _means(values: np.ndarray, of: np.ndarray, parts: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from string import Formatter
-from types import SimpleNamespace
 
 import numpy as np
 
-from credit.base import Context, Shaped, Shaper, Signals, StepTable, param, require_returns
-from credit.parts.matching import ORDERS, Known, Layout, Matching, visiting_order
+from configs.params import param
+from credit.base import Shaper
+from credit.parts.anchors import exact_anchor_groups
+from credit.parts.matching import ORDERS, Matching, Rule, visiting_order
 from credit.parts.siblings import PAIR_METRICS, PairScores, Sibling, rank_references, step_texts
-from credit.stages.gigpo import exact_anchor_groups
-
-__all__ = ["ORDERS", "SCPO", "allocate", "visiting_order"]
+from credit.signals import Context, Shaped, Signals, require_returns
+from credit.table import StepTable
 
 
 def allocate(
-    similarity: np.ndarray,
+    M: np.ndarray,
     theta: float,
     lam: float,
     *,
@@ -36,8 +36,11 @@ def allocate(
     Of several, `pick` takes the largest M[j, v] (ties: the earliest j) or the earliest j. Then
         r_v = max(0, M[j, v] - lam) / (1 - lam),    and r_v = 0 for a step that is not credited.
 
+    This is the rule in its plainest form, for one matrix. The stage has the same done for all failed
+    trajectories at once by `credit.parts.matching.Matching`; tests compare the two.
+
     Args:
-        similarity: M, float [m, l] in [0, 1], reference positions by failed steps.
+        M: similarities, float [m, l] in [0, 1], reference positions by failed steps.
         theta: least similarity of a match.
         lam: similarity that is worth nothing, < 1; with lam > theta some matches earn 0.
         order: see `visiting_order`.
@@ -48,14 +51,23 @@ def allocate(
     Returns:
         position int [l] (-1: not credited), r float [l].
     """
-    m, n = similarity.shape
-    layout = Layout(np.array([m]), np.array([n]))
-    rule = SimpleNamespace(theta=theta, order=order, monotone=monotone, pick=pick)
-    position = Matching(layout, Known(similarity.T.ravel()), rule).run(np.array([0]), lambda _: rng)[0]
+    position, r = np.full(M.shape[1], -1), np.zeros(M.shape[1])
+    for v in visiting_order(M, order, rng):
+        matches = [j for j in np.flatnonzero(M[:, v] >= theta) if _admissible(j, v, position, monotone)]
+        if matches:
+            j = matches[0] if pick == "earliest" else max(matches, key=lambda j: M[j, v])
+            position[v], r[v] = j, recovered(M[j, v], lam)
+    return position, r
+
+
+def _admissible(j: int, v: int, position: np.ndarray, monotone: str) -> bool:
+    """Whether step v may be credited at j, given the positions credited so far (-1: none)."""
     credited = np.flatnonzero(position >= 0)
-    credit = np.zeros(n)
-    credit[credited] = recovered(similarity[position[credited], credited], lam)
-    return position, credit
+    if monotone == "running_max":
+        return all(j > position[w] for w in credited)
+    if monotone == "chain":
+        return all(j > position[w] if v > w else j < position[w] for w in credited)
+    return True
 
 
 def recovered(similarity: np.ndarray, lam: float) -> np.ndarray:
@@ -173,49 +185,33 @@ class SCPO(Shaper):
         pairs = [(reference, failed) for references, failed in families for reference in references]
         scores = PairScores(pairs, context.services["pair_scorer"], self.symmetrize)
         chosen = scores.most_alike([len(references) for references, _ in families])
-        position = Matching(scores.layout, scores, self).run(
+        rule = Rule(self.theta, self.order, self.monotone, self.pick)
+        position = Matching(scores.layout, scores, rule).run(
             chosen, lambda k: context.rng("scpo/order/" + "\n".join(pairs[k][1].texts))
         )
-        columns = self._columns(table, [pairs[k] for k in chosen], chosen, position, scores)
-        metrics = self._metrics(table, columns, [pairs[k] for k in chosen]) | scores.metrics()
+        allocated = [pairs[k] for k in chosen]
+        columns = self._columns(table, *_matched(scores, allocated, chosen, position))
+        metrics = self._metrics(table, columns, allocated) | scores.metrics()
         bonus = columns["bonus"]
         lone = signals.lone_credit + bonus if self.singleton_credit == "raw" else None
         return Shaped(returns=signals.returns + bonus, lone_credit=lone, metrics=metrics, columns=columns)
 
-    def _columns(
-        self,
-        table: StepTable,
-        pairs: Sequence[tuple[Sibling, Sibling]],
-        matrices: np.ndarray,
-        position: np.ndarray,
-        scores: PairScores,
-    ) -> dict[str, np.ndarray]:
-        """What `columns_doc` lists; row k of `pairs` was allocated in matrix `matrices[k]` of `scores`."""
-        columns = {
-            "sibling": np.full(len(table), -1),
-            "sibling_t": np.full(len(table), -1),
-            "similarity": np.zeros(len(table)),
-            "credit": np.zeros(len(table)),
-            "bonus": np.zeros(len(table)),
-        }
-        f, v = scores.layout.columns(matrices)
-        if not len(f):
-            return columns
-        j = position[f, v]
-        hit = j >= 0
-        f, v, j = f[hit], v[hit], j[hit]
-        rows = np.concatenate([failed.rows for _, failed in pairs])[hit]
-        first = np.zeros(len(scores.layout.heights), dtype=np.int64)
-        first[matrices] = np.cumsum([0] + [len(reference.rows) for reference, _ in pairs])[:-1]
-        matched = np.concatenate([reference.rows for reference, _ in pairs])[first[f] + j]
-        similarity = scores.read(scores.layout.entries(f, v, j, j + 1))
-        columns["sibling"][rows] = table.trajectory[matched]
-        columns["sibling_t"][rows] = table.t[matched]
-        columns["similarity"][rows] = similarity
-        columns["credit"][rows] = recovered(similarity, self.lam)
-        unit = table.outcome[matched] if self.alpha_unit == "success_reward" else 1.0
-        columns["bonus"][rows] = self.alpha * unit * columns["credit"][rows]
-        return columns
+    def families(self, table: StepTable, context: Context) -> Iterator[tuple[Sequence[Sibling], Sibling]]:
+        """Every failed trajectory that has a successful sibling, with the candidates for its reference."""
+        kept, texts = self._kept(table), step_texts(table, self.step_text, self.max_pair_len)
+        once = self.filter == "dedup_exact"
+        start = table.trajectory_start
+        group = table.group_index[start[:-1]]
+        for members in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
+            won = table.success[start[:-1]][members]
+            if won.all() or not won.any():
+                continue
+            siblings = [
+                Sibling.of(np.arange(start[k], start[k + 1]), kept, texts, once=once) for k in members
+            ]
+            successes = [s for s, ok in zip(siblings, won, strict=True) if ok]
+            references = rank_references(successes, self.ref_select, context)
+            yield from ((references, s) for s, ok in zip(siblings, won, strict=True) if not ok)
 
     def _kept(self, table: StepTable) -> np.ndarray:
         """bool [N]: rows that take part in matching."""
@@ -228,19 +224,26 @@ class SCPO(Shaper):
                 kept[row] &= self.noop_text not in table.observation[row]
         return kept
 
-    def families(self, table: StepTable, context: Context) -> Iterator[tuple[Sequence[Sibling], Sibling]]:
-        """Every failed trajectory that has a successful sibling, with the candidates for its reference."""
-        kept, texts = self._kept(table), step_texts(table, self)
-        start = table.trajectory_start
-        group = table.group_index[start[:-1]]
-        for members in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
-            won = table.success[start[:-1]][members]
-            if won.all() or not won.any():
-                continue
-            siblings = [Sibling.of(np.arange(start[k], start[k + 1]), kept, texts, self) for k in members]
-            successes = [s for s, ok in zip(siblings, won, strict=True) if ok]
-            references = rank_references(successes, self.ref_select, context)
-            yield from ((references, s) for s, ok in zip(siblings, won, strict=True) if not ok)
+    def _columns(
+        self, table: StepTable, rows: np.ndarray, sibling_rows: np.ndarray, similarity: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """What `columns_doc` lists, from the credited rows, the rows they match and M of each match."""
+        columns = {
+            "sibling": np.full(len(table), -1),
+            "sibling_t": np.full(len(table), -1),
+            "similarity": np.zeros(len(table)),
+            "credit": np.zeros(len(table)),
+            "bonus": np.zeros(len(table)),
+        }
+        r = recovered(similarity, self.lam)
+        # a success worth 10 makes returns of up to 10: only with this unit is alpha a share of it
+        unit = table.outcome[sibling_rows] if self.alpha_unit == "success_reward" else 1.0
+        columns["sibling"][rows] = table.trajectory[sibling_rows]
+        columns["sibling_t"][rows] = table.t[sibling_rows]
+        columns["similarity"][rows] = similarity
+        columns["credit"][rows] = r
+        columns["bonus"][rows] = self.alpha * unit * r
+        return columns
 
     @staticmethod
     def _metrics(
@@ -260,3 +263,33 @@ class SCPO(Shaper):
             "reference_length": float(np.mean([r.length for r, _ in pairs])) if pairs else 0.0,
             "groups_without_success": 1.0 - len(with_success) / (int(table.group_index.max()) + 1),
         }
+
+
+def _matched(
+    scores: PairScores,
+    pairs: Sequence[tuple[Sibling, Sibling]],
+    matrices: np.ndarray,
+    position: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Table rows of the credited steps int [C], of the steps that credit them int [C], and M float [C].
+
+    Args:
+        scores: all similarities.
+        pairs: (reference, failed) of the matrices that were allocated.
+        matrices: int, their numbers in `scores.layout`.
+        position: int [F, L], from `Matching.run`.
+    """
+    layout = scores.layout
+    f, v = layout.columns(matrices)  # one entry per failed step, trajectory after trajectory
+    if not len(f):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+    j = position[f, v]
+    credited = j >= 0
+    # the failed trajectories' rows one after another are in the order of these columns
+    rows = np.concatenate([failed.rows for _, failed in pairs])[credited]
+    f, v, j = f[credited], v[credited], j[credited]
+    # in the references' rows one after another, those of matrix f begin at start[f]
+    start = np.zeros(len(layout.heights), dtype=np.int64)
+    start[matrices] = np.cumsum([0] + [len(reference.rows) for reference, _ in pairs])[:-1]
+    sibling_rows = np.concatenate([reference.rows for reference, _ in pairs])[start[f] + j]
+    return rows, sibling_rows, scores.read(layout.entries(f, v, j, j + 1))

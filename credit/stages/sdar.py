@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import AuxLoss, Context, Signals, StepTable, Weighted, param
-from credit.parts.teacher_gaps import GAP_METRICS, TEACHER_DOC, TEACHERS, Gaps, ReadsTeacher, sigmoid
+from configs.params import param
+from credit.base import AuxLoss
+from credit.parts.teacher_gaps import GAP_METRICS, Gaps, ReadsTeacher, sigmoid, teacher_param
+from credit.signals import Context, Signals, Weighted
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class SDAR(ReadsTeacher, AuxLoss):
     successful sibling by default; a batch is normalised once, not per micro-batch.
     """
 
-    teacher: str = param("peer", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("peer")
     coef: float = param(0.01, "weight of the distillation term", low=0)
     slope: float = param(5.0, "how sharp the gate is, per nat of gap", low=0)
 

@@ -6,24 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Reweighter, Signals, StepTable, param
-from credit.parts.teacher_gaps import (
-    TEACHER_DOC,
-    TEACHERS,
-    WEIGHT_COLUMNS,
-    WEIGHT_METRICS,
-    Gaps,
-    ReadsTeacher,
-    mixed,
-    per_row,
-    rebalanced,
-    scaled,
-    sigmoid,
-)
+from configs.params import param
+from credit.parts.teacher_gaps import Gaps, WeighsByTeacher, mixed, rebalanced, sigmoid, teacher_param
+from credit.parts.token_rows import per_row, scaled
+from credit.signals import Context, Estimated, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
-class SHARPO(ReadsTeacher, Reweighter):
+class SHARPO(WeighsByTeacher):
     """A~_k = A_k ((1 - lam) + lam w~_k), the same for all tokens of step k of trajectory j.
 
         g_k = mean over the step's tokens of gap,    w_k = 2 sigmoid(sign(A_k) g_k)  in (0, 2)
@@ -44,15 +35,12 @@ class SHARPO(ReadsTeacher, Reweighter):
         segment      an "environment-facing segment" is the whole response of a step here
     """
 
-    teacher: str = param("peer", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("peer")
     lam: float = param(0.2, "share of the teacher in the weight", low=0, high=1)
     sign_aware: bool = param(True, "a gap counts the other way round where the advantage is negative")
     balance: str = param(
         "token", "what keeps mean weight 1 in a trajectory", choices=("token", "segment", "none")
     )
-
-    metrics_doc = WEIGHT_METRICS
-    columns_doc = WEIGHT_COLUMNS
 
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:
         gaps = Gaps.of(table, self.teacher)

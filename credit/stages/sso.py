@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import TERMINAL, Context, Shaped, Shaper, Signals, StepTable, param, require_returns
-from credit.stages.returns import discounted_returns
+from configs.params import param
+from credit.base import Shaper
+from credit.parts.discounting import discounted_returns
+from credit.signals import Context, Shaped, Signals, require_returns
 from credit.statistics import codes, normalise, peer_ids
+from credit.table import TERMINAL, StepTable
 
 EPS = 1e-6
 

@@ -6,16 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, Estimator, Signals, StepTable, param, require_returns
+from configs.params import param
+from credit.base import Estimator
+from credit.signals import Context, Estimated, Signals, require_returns
 from credit.statistics import codes, normalise, peer_ids
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
 class StateMean(Estimator):
     """A_i = R_i - mean R over the rows of i's group at i's anchor (over their standard deviation).
 
-    3SPO's step advantage, arXiv 2606.09961, for groups made of the answers tried in one state (`branch`). In
-    other groups it is GiGPO's step advantage without the outcome's.
+    3SPO's step advantage, arXiv 2606.09961, for groups made of the answers tried in one state
+    (`tree_search`). In other groups it is GiGPO's step advantage without the outcome's.
     """
 
     norm: str = param("mean", "what is done with the returns of one state", choices=("mean", "mean_std"))

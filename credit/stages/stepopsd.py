@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from credit.base import Context, Estimated, PerToken, Reweighter, Signals, StepTable, param
+from configs.params import param
 from credit.parts.teacher_gaps import (
-    TEACHER_DOC,
-    TEACHERS,
     WEIGHT_COLUMNS,
-    WEIGHT_METRICS,
     Gaps,
-    ReadsTeacher,
+    WeighsByTeacher,
     bounded_exp,
     mixed,
-    per_token,
     rebalanced,
+    teacher_param,
 )
+from credit.parts.token_rows import per_token
+from credit.signals import Context, Estimated, PerToken, Signals
+from credit.table import StepTable
 
 
 @dataclass(frozen=True)
-class StepOPSD(ReadsTeacher, Reweighter):
+class StepOPSD(WeighsByTeacher):
     """A~_i = A_i ((1 - lam) + lam w~_i), tokens i of step k.
 
         w_i = clip(exp(sign(A_i) gap_i / l), 1 - clip, 1 + clip),    w~_i = w_i / mean_{j in k} w_j
@@ -41,12 +41,11 @@ class StepOPSD(ReadsTeacher, Reweighter):
         segment     "action-centred"; the whole response here
     """
 
-    teacher: str = param("hindsight", TEACHER_DOC, choices=TEACHERS)
+    teacher: str = teacher_param("hindsight")
     lam: float = param(0.2, "share of the teacher in the weight", low=0, high=1)
     clip: float = param(0.2, "how far w may leave 1, before the step's budget", low=0, high=1)
     temper: str = param("mean_length", "scale of a gap", choices=("mean_length", "step_length", "none"))
 
-    metrics_doc = WEIGHT_METRICS
     columns_doc = {"gap": WEIGHT_COLUMNS["gap"], "spread": "standard deviation of w~ over the row's tokens"}
 
     def reweight(self, table: StepTable, signals: Signals, context: Context) -> Estimated:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from credit.base import Steer, param
+from configs.params import param
+from credit.base import Steer
 from credit.parts import t2po_rules as rules
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from credit.base import did_you_mean
+from configs.params import did_you_mean
 from credit.statistics import codes
 from credit.table import TERMINAL, StepTable
 from eval.replay.recorded import Facts, Recorded

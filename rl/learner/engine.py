@@ -24,6 +24,10 @@ class OptimOptions:
     grad_clip: float = 1.0
 
 
+STATE_FILE = "trainer.pt"
+"""The last file of a checkpoint to be written: a folder that has it is whole."""
+
+
 class StateError(ValueError):
     """A saved optimiser state cannot be taken; the message says why and what can."""
 

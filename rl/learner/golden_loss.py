@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl.learner.loss import TokenLoss, gspo_loss, kl_estimate, ppo_loss, sequence_weights
+from rl.learner.aggregation import sequence_weights
+from rl.learner.kl import kl_estimate
+from rl.learner.loss import TokenLoss, gspo_loss, ppo_loss
 
 TOLERANCE = 2e-6  # absolute + relative: the reference ran in float32
 GSPO_TOLERANCE = 1e-5  # its ratios reach e^10

@@ -1,9 +1,9 @@
-"""Policy losses, KL estimators and aggregations as pure functions over flat token vectors.
+"""Policy losses as pure functions over flat token vectors.
 
 Axes: T the loss tokens of one forward pass, S sequences ("sequence" = one step's response, whatever pieces
-of it are under the loss). A loss is always `Σ_i w_i · L_i` with weights from `sequence_weights`, computed
-over a whole optimiser step; so the split into micro-batches, their packing and the number of ranks change
-no gradient.
+of it are under the loss). A loss is always `Σ_i w_i · L_i` with weights from `rl.learner.aggregation`,
+computed over a whole optimiser step; so the split into micro-batches, their packing and the number of ranks
+change no gradient.
 """
 
 from __future__ import annotations
@@ -11,24 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 
-Aggregation = Literal[
-    "token-mean",
-    "seq-mean-token-sum",
-    "seq-mean-token-mean",
-    "seq-mean-token-sum-norm",
-    "traj-mean-token-mean",
-]
-KlKind = Literal["k1", "abs", "k2", "k3"]
+from rl.learner.aggregation import Aggregation
+from rl.learner.kl import MAX_LOG_RATIO, KlKind
+
 Mismatch = Literal["off", "tis", "mask", "recompute"]
 
-# Log-ratios are clamped to ±20 before exp: beyond, float32 would overflow and turn 0·inf into NaN
-# gradients. Every clip range in use is far inside, so no finite gradient changes.
-MAX_LOG_RATIO = 20.0
 GSPO_MAX_LOG_RATIO = 10.0
-K3_LIMIT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,35 +159,6 @@ def truncated_weight(logp_old_T: torch.Tensor, logp_sampled_T: torch.Tensor, cap
     return log_T.exp().clamp(max=cap)
 
 
-def kl_estimate(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind) -> torch.Tensor:
-    """Per-token estimate of KL(now ‖ ref) from tokens sampled near `now` (Schulman 2020, "Approximating KL").
-
-        d = logp_ref − logp_now
-        k1 = −d     abs = |d|     k2 = d²/2     k3 = clip(exp(d) − d − 1, −10, 10)
-
-    Departure: in k3, d is also clamped to ±20 before exp; the outer clip zeroes the gradient there
-    anyway. As a *loss*, k1 has an expected gradient of zero on-policy: it measures but does not hold.
-    """
-    d_T = logp_ref_T - logp_now_T
-    if kind == "k1":
-        return -d_T
-    if kind == "abs":
-        return d_T.abs()
-    if kind == "k2":
-        return 0.5 * d_T.square()
-    if kind == "k3":
-        d_T = d_T.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-        return (d_T.exp() - d_T - 1.0).clamp(-K3_LIMIT, K3_LIMIT)
-    raise ValueError(f"unknown KL estimator {kind!r}: one of {get_args(KlKind)}")
-
-
-def kl_is_held(logp_now_T: torch.Tensor, logp_ref_T: torch.Tensor, kind: KlKind) -> torch.Tensor:
-    """Where the outer clip of k3 holds the estimate at its limit, so that it has no gradient (bool [T])."""
-    if kind != "k3":
-        return torch.zeros_like(logp_now_T, dtype=torch.bool)
-    return kl_estimate(logp_now_T.detach(), logp_ref_T, kind) >= K3_LIMIT
-
-
 def auxiliary_loss(logp_now_T: torch.Tensor, weight_T: torch.Tensor) -> torch.Tensor:
     """Distillation on sampled tokens, per token; weights from `credit.base.AuxLoss`, constants.
 
@@ -207,56 +168,6 @@ def auxiliary_loss(logp_now_T: torch.Tensor, weight_T: torch.Tensor) -> torch.Te
     here and in what is reported.
     """
     return -weight_T * logp_now_T
-
-
-def sequence_weights(
-    length_S: np.ndarray, trajectory_S: np.ndarray, aggregation: Aggregation, norm_length: int
-) -> np.ndarray:
-    """Weight every token of sequence q carries in `Σ_i w_i L_i`, over one whole optimiser step.
-
-        token-mean                w = 1 / Σ_q n_q
-        seq-mean-token-sum        w = 1 / S
-        seq-mean-token-mean       w = 1 / (S n_q)        (GRPO, GSPO)
-        seq-mean-token-sum-norm   w = 1 / (S L_max)      (Dr.GRPO, Liu et al. 2025)
-        traj-mean-token-mean      w = 1 / (J n_j)        (GRPO with a trajectory as its output o_j)
-
-    n_q counts the loss tokens of sequence q, S the sequences with n_q > 0 (an empty one has weight 0
-    and counts nowhere), J and n_j the same for trajectories. Each way divides by a count, so twice the same
-    rows give the same gradient. In all but the last, long trajectories weigh more; where failures are the
-    long ones, a mean-zero advantage then sums to a push away from whatever was sampled.
-
-    Departures: verl-agent takes its token-mean per micro-batch and averages; here the normaliser is one
-    number for the optimiser step. An older public formula of seq-mean-token-sum-norm lacks S: its gradient
-    grows with the batch.
-
-    Args:
-        length_S: Loss tokens of each sequence, [S].
-        trajectory_S: Trajectory of each sequence, any integers, [S].
-        aggregation: One of those above.
-        norm_length: L_max in tokens.
-
-    Returns:
-        Weights [S], float64.
-    """
-    length_S = np.asarray(length_S, dtype=np.float64)
-    live_S = length_S > 0
-    if not live_S.any():
-        return np.zeros_like(length_S)
-    if aggregation == "token-mean":
-        weight_S = np.full_like(length_S, 1.0 / length_S.sum())
-    elif aggregation == "seq-mean-token-sum":
-        weight_S = np.full_like(length_S, 1.0 / live_S.sum())
-    elif aggregation == "seq-mean-token-mean":
-        weight_S = 1.0 / (live_S.sum() * np.maximum(length_S, 1.0))
-    elif aggregation == "seq-mean-token-sum-norm":
-        weight_S = np.full_like(length_S, 1.0 / (live_S.sum() * norm_length))
-    elif aggregation == "traj-mean-token-mean":
-        _, trajectory_S = np.unique(trajectory_S, return_inverse=True)
-        length_J = np.bincount(trajectory_S, weights=length_S)
-        weight_S = 1.0 / (np.count_nonzero(length_J) * np.maximum(length_J, 1.0)[trajectory_S])
-    else:
-        raise ValueError(f"unknown aggregation {aggregation!r}: one of {get_args(Aggregation)}")
-    return np.where(live_S, weight_S, 0.0)
 
 
 def policy_loss(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rl.learner.loss import MAX_LOG_RATIO, LossOptions
+from rl.learner.kl import MAX_LOG_RATIO
+from rl.learner.loss import LossOptions
 from rl.rows.assemble import TokenRow
 
 # exp of more is no finite float32, and says no more.

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rl.learner.loss import LossOptions, sequence_weights
+from rl.learner.aggregation import sequence_weights
+from rl.learner.loss import LossOptions
 from rl.rows.assemble import Advantage, TokenRow, TokenWeight, span_advantage
 
 # What a forward and backward pass costs however short it is, in tokens; decides how much padding is worth

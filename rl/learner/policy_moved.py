@@ -1,6 +1,6 @@
 """How far an update moved the policy: KL(before ‖ after), measured on a few of the rows it trained on.
 
-With one optimiser step an update, nothing that the training passes compute can show it: they all have the
+With one optimiser step per update, nothing that the training passes compute can show it: they all have the
 weights of before. So some rows are scored before the first step and again after the last one, in the same
 batches, so that kernels that round otherwise in other shapes add nothing.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rl.learner.loss import MAX_LOG_RATIO
+from rl.learner.kl import k3
 from rl.rows.assemble import TokenRow
 
 SHARE = 64
@@ -36,6 +36,4 @@ def kl_moved(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float
         before: Log-probabilities of each row's tokens before the update.
         after: The same after it.
     """
-    d = np.concatenate(after).astype(np.float64) - np.concatenate(before)
-    d = d.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return float((np.exp(d) - d - 1.0).mean())
+    return float(k3(np.concatenate(after).astype(np.float64) - np.concatenate(before)).mean())

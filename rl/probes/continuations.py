@@ -107,7 +107,9 @@ class Continuations:
         metrics: `probe/continuations/…` of what was played so far, empty at first.
     """
 
-    def __init__(self, policy: Policy, groups: Sequence[Group], play: RolloutSettings, *, seed: int) -> None:
+    def __init__(
+        self, policy: Policy, groups: Sequence[Group], settings: RolloutSettings, *, seed: int
+    ) -> None:
         """Plays nothing yet.
 
         Args:
@@ -117,7 +119,7 @@ class Continuations:
             seed: Of the run.
         """
         self.metrics: dict[str, float] = {}
-        self._policy, self._play, self._seed = policy, play, seed
+        self._policy, self._settings, self._seed = policy, settings, seed
         self._trajectories = sorted(chain.from_iterable(groups), key=lambda tr: (tr.group, tr.index))
 
     def segments(self, table: StepTable, candidates: Sequence[Candidate], samples: int) -> list[Segment]:
@@ -145,7 +147,7 @@ class Continuations:
         if not places:
             return {}
         began = time.perf_counter()
-        with opened(self._play.environments) as pool, ExitStack() as stack:
+        with opened(self._settings.environments) as pool, ExitStack() as stack:
             groups = self._played(pool, places, samples, stack)
         played = [tr for group in groups for tr in group]
         for what, amount in (
@@ -160,7 +162,7 @@ class Continuations:
 
     def _played(self, pool: EnvPool, places: Sequence[Place], samples: int, stack: ExitStack) -> list[Group]:
         """`samples` continuations from each place; what stands there is released when `stack` closes."""
-        tasks = {task.id: task for task in self._play.tasks}
+        tasks = {task.id: task for task in self._settings.tasks}
         walks: dict[int, _Walk] = {}
         for number, t in places:
             tr = self._trajectories[number]
@@ -175,7 +177,7 @@ class Continuations:
         keys = count(-1, -1)
         stack.callback(lambda: [pool.release(key) for key in range(-1, next(keys), -1)])
         told = "Recorded trajectories are played again for continuations."
-        with Watchdog(self._play.options.watchdog_s, lambda: told) as watchdog:
+        with Watchdog(self._settings.options.watchdog_s, lambda: told) as watchdog:
             sources = reach(pool, walks, keys, watchdog.pat)
         branches = []
         for number, t in places:
@@ -184,19 +186,19 @@ class Continuations:
             branches.append(_Branch(name, tasks[tr.task_id], tr, t, sources[number, t]))
         running = _Continued(
             self._policy,
-            Sampling(self._play.temperature),
+            Sampling(self._settings.temperature),
             pool,
             branches,
             group_size=samples,
-            prompts=self._play.prompts,
-            max_parallel=self._play.max_parallel,
+            prompts=self._settings.prompts,
+            max_parallel=self._settings.max_parallel,
             seed=self._seed,
             names=[branch.id for branch in branches],
-            options=replace(self._play.options, on_failure="reroll"),
+            options=replace(self._settings.options, on_failure="reroll"),
         )
         groups = running.play()
-        if running.tally.lost:
-            raise EnvError(f"continuations could not be played: {'; '.join(running.tally.lost.values())}")
+        if running.counts.lost:
+            raise EnvError(f"continuations could not be played: {'; '.join(running.counts.lost.values())}")
         return groups
 
 

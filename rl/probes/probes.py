@@ -33,21 +33,18 @@ from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
 from agent.ranks import ALONE, Ranks
 from agent.types import Group
-from credit.base import did_you_mean
+from configs.params import did_you_mean
 from credit.pipeline import Pipeline
 from credit.table import StepTable
 from rl.learner.forward import measure_rows
 from rl.learner.learner import Learner
 from rl.probes.continuations import Continuations
 from rl.rows.assemble import token_rows
-from rl.rows.privileged import Peer, Privileged, hindsight_rows, peer_rows
+from rl.rows.privileged import PRIVILEGED, Peer, Privileged, hindsight_rows, peer_rows
 from rl.settings import RolloutSettings
 
 COLUMNS = ("logp_sampled", "entropy", "logp_ref", "logp_peer", "logp_hindsight")
 """Token columns that can be measured."""
-
-PRIVILEGED = ("logp_peer", "logp_hindsight")
-"""Those of them that see a privileged context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ class Probes:
         learner: Learner,
         pipeline: Pipeline,
         *,
-        play: RolloutSettings,
+        settings: RolloutSettings,
         options: ProbeOptions | None = None,
         services: Mapping[str, Any] | None = None,
         seed: int,
@@ -118,7 +115,7 @@ class Probes:
         Raises:
             ValueError: a service or a column that nothing provides, or `logp_ref` without a reference.
         """
-        self._policy, self._learner, self._play = policy, learner, play
+        self._policy, self._learner, self._settings = policy, learner, settings
         options = options or ProbeOptions()
         self._options, self._services, self._seed = options, services or {}, seed
         self._names = pipeline.token_columns
@@ -146,8 +143,8 @@ class Probes:
             groups,
             module=self._learner.engine.module,
             version=self._learner.version,
-            prompts=self._play.prompts,
-            temperature=self._play.temperature,
+            prompts=self._settings.prompts,
+            temperature=self._settings.temperature,
             options=self._options,
             seed=self._seed,
             ranks=self._learner.ranks,
@@ -155,7 +152,7 @@ class Probes:
         continuations = Continuations(
             self._policy,
             groups,
-            self._play,
+            self._settings,
             seed=self._seed,
         )
         if columns:

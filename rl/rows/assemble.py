@@ -16,8 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from agent.types import Group, Step, Trajectory
-from credit.base import TERMINAL, StepTable
 from credit.pipeline import CreditResult
+from credit.table import TERMINAL, StepTable
 
 
 @dataclass(frozen=True, slots=True)

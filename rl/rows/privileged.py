@@ -22,6 +22,9 @@ from rl.rows.assemble import TokenRow
 
 Peer = Literal["random", "shortest", "longest"]
 
+PRIVILEGED = ("logp_peer", "logp_hindsight")
+"""Token columns whose measuring gives rows a context of their own."""
+
 # No text begins with white space, which might melt into one token with the line break before it.
 PEER_OPENING = "Another attempt at this very task, which succeeded:\n"
 PEER_STEP = "Observation: {observation}\nAction: {action}\n"

@@ -1,42 +1,37 @@
 """An update by search: tasks are explored depth first, and the policy is trained after every step of it.
 
-What is tried, compared and trained on is `credit.branch`'s to say. All searches of an update move together:
-in each round every search answers in one state, the answers are played in copies of the environment, and one
-post-step update trains on all states that were branched in.
+What is tried, compared and trained on is `credit.tree_search`'s to say. All searches of an update move
+together: in each round every search answers in one state, the answers are played in copies of the
+environment, and one post-step update trains on all states that were branched in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import count
-
-import numpy as np
+from collections.abc import Sequence
 
 from agent.policy import Policy, Sampling
 from agent.rollout.live import make_step
-from agent.rollout.rollout import Progress, RolloutCounts, RolloutError
+from agent.rollout.rollout import Progress, RolloutError
 from agent.rollout.watchdog import Watchdog
 from agent.types import Generation, Group, Request, Step, Trajectory
 from configs.seeds import derive
-from credit.pipeline import CreditResult, Pipeline
-from credit.stages.branch import Branch
+from credit.pipeline import Pipeline
 from credit.stages.sso import SSO, new_statistics, reloaded, update_statistics
+from credit.stages.tree_search import TreeSearch
 from envs.base import Outcome
-from envs.pools.pool import EnvPool, Reply, opened
+from envs.pools.pool import EnvPool, opened
 from rl.checkpoint import TrainState
 from rl.learner.learner import Learner
 from rl.probes.continuations import Resumed
 from rl.rows.assemble import step_table, token_rows
+from rl.search.places import Places
+from rl.search.report import SearchReport
 from rl.search.tree import Node, Search, Tried
 from rl.settings import RolloutSettings, RunSchedule
 from rl.sync import sync
 from rl.task_order import draw
-from rl.tracking.metrics import rollout_metrics, tally_metrics
 from rl.tracking.timing import Clock
 from rl.update import Updated, first_task
-
-SUMMED = ("train/optimizer_steps", "train/skipped_steps", "train/loss_tokens", "train/input_tokens")
-"""Metrics of which an update reports the sum over its post-step updates; of the others the mean."""
 
 
 class Searcher:
@@ -45,9 +40,9 @@ class Searcher:
     Args:
         policy: Samples, with the learner's weights at every call.
         learner: Trains.
-        pipeline: With the stages `branch` and `sso`.
-        play: Tasks, environments and sampling.
-        plan: Seed of the run, and what is checked after each transfer of weights.
+        pipeline: With the stages `tree_search` and `sso`.
+        settings: Tasks, environments and sampling.
+        schedule: Seed of the run, and what is checked after each transfer of weights.
 
     Raises:
         ValueError: the pipeline has no `sso`, or asks for filters, services or token columns, which a search
@@ -60,17 +55,17 @@ class Searcher:
         learner: Learner,
         pipeline: Pipeline,
         *,
-        play: RolloutSettings,
-        plan: RunSchedule,
+        settings: RolloutSettings,
+        schedule: RunSchedule,
     ) -> None:
         self.policy, self.learner, self.pipeline = policy, learner, pipeline
-        self.play, self.seed, self.contract = play, plan.seed, plan.contract
-        self.branch = next(stage for stage in pipeline.steers if isinstance(stage, Branch))
+        self.settings, self.seed, self.contract = settings, schedule.seed, schedule.contract
+        self.tree_search = next(stage for stage in pipeline.steers if isinstance(stage, TreeSearch))
         scores = [stage for stage in pipeline.stages if isinstance(stage, SSO)]
         if not scores or pipeline.filters or pipeline.requires or pipeline.token_columns:
             raise ValueError(
-                f"credit method {pipeline.name!r}: `branch` needs the state score of `sso` among the stages, "
-                "and no filters, services or token columns; see configs/credit/3spo.yaml"
+                f"credit method {pipeline.name!r}: `tree_search` needs the state score of `sso` among the "
+                "stages, and no filters, services or token columns; see configs/credit/3spo.yaml"
             )
         self.sso = scores[0]
 
@@ -83,10 +78,10 @@ class Searcher:
         only answer.
         """
         told = "A search waits for environments or answers."
-        watchdog = Watchdog(self.play.options.watchdog_s, lambda: told)
-        with clock("rollout"), watchdog, opened(self.play.environments) as pool:
+        watchdog = Watchdog(self.settings.options.watchdog_s, lambda: told)
+        with clock("rollout"), watchdog, opened(self.settings.environments) as pool:
             run = _Run(self, pool, state, watchdog, on_progress)
-            return run.play(first_task(state, self.play))
+            return run.play(first_task(state, self.settings))
 
 
 class _Run:
@@ -100,17 +95,13 @@ class _Run:
         watchdog: Watchdog,
         on_progress: Progress | None,
     ) -> None:
-        self._s, self._pool, self._watchdog, self._on_progress = searcher, pool, watchdog, on_progress
+        self._s, self._watchdog, self._on_progress = searcher, watchdog, on_progress
+        self._places = Places(pool, watchdog, stop=searcher.settings.options.on_failure == "stop")
         self._update, self._state = state.update + 1, state.credit
         self._statistics = self._state.get("sso") or new_statistics()
         if searcher.sso.compat_reload_t:
             self._statistics = reloaded(self._statistics)
-        self._keys = count()
-        self._credited: dict[int, tuple[float, float]] = {}  # id of a step → (advantage, return)
-        self._steps: list[Step] = []  # those of `_credited`, kept alive so that no id comes twice
-        self._reports: list[dict[str, float]] = []
-        self._counts = dict.fromkeys(("rounds", "answers", "branched", "turned_back"), 0)
-        self._tally = RolloutCounts()
+        self._report = SearchReport()
         self._sampled = 0
 
     def play(self, position: int) -> Updated:
@@ -122,27 +113,24 @@ class _Run:
                 if self._on_progress:
                     self._on_progress(sum(len(search.found) for search in searches), self._sampled)
         finally:
-            for key in range(next(self._keys)):
-                self._pool.release(key)
+            self._places.close()
         groups = [search.found for search in searches if search.found]
         if not groups:
-            raise RolloutError(f"no task could be searched: {'; '.join(self._tally.lost.values())}")
-        table = step_table(groups, success_reward=self._s.play.success_reward)
-        return Updated(groups, table, self._credit(groups), self._metrics(groups))
+            raise RolloutError(f"no task could be searched: {'; '.join(self._places.lost.values())}")
+        table = step_table(groups, success_reward=self._s.settings.success_reward)
+        credit = self._report.credit(groups, {**self._state, "sso": self._statistics})
+        metrics = self._report.metrics(groups, self._places.counted(groups))
+        return Updated(groups, table, credit, {**metrics, "rollout/tokens": float(self._sampled)})
 
     def _begin(self, position: int) -> list[Search]:
         """Opens the tasks."""
-        play = self._s.play
-        tasks = draw(play.tasks, play.groups, position=position, seed=self._s.seed)
+        settings = self._s.settings
+        tasks = draw(settings.tasks, settings.groups, position=position, seed=self._s.seed)
         searches = {}
         for number, task in enumerate(tasks, start=position):
             search = Search(task, number, derive(self._s.seed, "env", number))
-            key = next(self._keys)
-            searches[key] = search
-            self._pool.open(key, task, search.env_seed)
-        for key, reply in self._replies(searches).items():
-            if self._failed(reply, searches[key]):
-                continue
+            searches[self._places.open(search)] = search
+        for key, reply in self._places.replies(searches).items():
             searches[key].instruction = reply.instruction
             searches[key].stack.append(Node([], reply.observation, key))
         return list(searches.values())
@@ -153,7 +141,7 @@ class _Run:
         answers = self._answers(nodes)
         tried = self._tried(nodes, answers)
         returns = self._train(nodes, tried)
-        self._counts["rounds"] += 1
+        self._report.counts["rounds"] += 1
         for (search, node, _), members in zip(nodes, tried, strict=True):
             ranked = sorted(members, key=lambda member: -returns.get(id(member.step), 0.0))
             self._go_on(search, node, ranked)
@@ -162,13 +150,13 @@ class _Run:
         """The state each search answers in, and how often; those that turn back are through with theirs."""
         nodes = [(search, search.stack.pop()) for search in active]
         states = [node.observation.anchor for _, node in nodes]
-        wanted = self._s.branch.samples(self._s.sso, self._statistics, states)
+        wanted = self._s.tree_search.samples(self._s.sso, self._statistics, states)
         chosen = []
         for (search, node), n in zip(nodes, wanted.tolist(), strict=True):
             if n == 0 and node.path:
-                self._counts["turned_back"] += 1
+                self._report.counts["turned_back"] += 1
                 self._found(search, node.path)
-                self._release(node.key)
+                self._places.release(node.key)
             else:
                 chosen.append((search, node, max(n, 1)))  # a task is never given up for its first state
         return chosen
@@ -178,15 +166,14 @@ class _Run:
         gone = {}
         for search, node, _ in chosen:
             if node.key is None:
-                node.key = next(self._keys)
+                node.key = self._places.go(search, node)
                 gone[node.key] = search
-                self._pool.replay(node.key, search.task, search.env_seed, [s.action for s in node.path])
-        lost = {key for key, reply in self._replies(gone).items() if self._failed(reply, gone[key])}
-        return [one for one in chosen if one[1].key not in lost]
+        there = self._places.replies(gone)
+        return [one for one in chosen if one[1].key not in gone or one[1].key in there]
 
     def _answers(self, nodes: Sequence[tuple[Search, Node, int]]) -> list[tuple[list[int], list[Generation]]]:
         """Prompt and answers of each state."""
-        prompts, requests, asked = self._s.play.prompts, [], []
+        prompts, requests, asked = self._s.settings.prompts, [], []
         for search, node, n in nodes:
             path = Trajectory(search.task.id, search.task.family, search.instruction, 0, 0, 0, node.path)
             ids, _ = Resumed(prompts, path, len(node.path)).prompt(node.observation)
@@ -195,7 +182,7 @@ class _Run:
                 seed = derive(self._s.seed, "search", search.group, search.answers)
                 search.answers += 1
                 requests.append(Request(len(requests), ids, True, seed, prompts.max_response_tokens))
-        made = iter(self._s.policy.generate(requests, Sampling(self._s.play.temperature)))
+        made = iter(self._s.policy.generate(requests, Sampling(self._s.settings.temperature)))
         self._watchdog.pat()
         for request in requests:
             self._s.policy.release(request.key)
@@ -207,7 +194,7 @@ class _Run:
         answers: Sequence[tuple[list[int], list[Generation]]],
     ) -> list[list[Tried]]:
         """Plays every answer in a copy of its state."""
-        prompts, version = self._s.play.prompts, self._s.policy.version
+        prompts, version = self._s.settings.prompts, self._s.policy.version
         copies: dict[int, tuple[Search, Step, list[Tried]]] = {}
         tried: list[list[Tried]] = []
         for (search, node, _), (ids, generations) in zip(nodes, answers, strict=True):
@@ -215,21 +202,18 @@ class _Run:
             for generation in generations:
                 self._sampled += len(generation.ids)
                 step = make_step(len(node.path), node.observation, ids, True, generation, prompts, version)
-                copies[key := next(self._keys)] = search, step, tried[-1]
-                self._pool.fork(key, node.key)
-        for key, reply in self._replies(copies).items():
-            if self._failed(reply, copies[key][0]):
-                del copies[key]
-            else:
-                self._pool.step(key, copies[key][1].action)
-        for key, reply in self._replies(copies).items():
-            search, step, members = copies[key]
-            if not self._failed(reply, search):
-                outcome = reply.outcome
-                step.reward, step.next_observation = outcome.reward, outcome.observation
-                members.append(Tried(key, step, outcome))
+                copies[self._places.copy(node)] = search, step, tried[-1]
+        searches = {key: search for key, (search, _, _) in copies.items()}
+        searches = {key: searches[key] for key in self._places.replies(searches)}
+        for key in searches:
+            self._places.step(key, copies[key][1].action)
+        for key, reply in self._places.replies(searches).items():
+            _, step, members = copies[key]
+            outcome = reply.outcome
+            step.reward, step.next_observation = outcome.reward, outcome.observation
+            members.append(Tried(key, step, outcome))
         for _, node, _ in nodes:
-            self._release(node.key)
+            self._places.release(node.key)
         return tried
 
     def _train(
@@ -238,15 +222,15 @@ class _Run:
         """The post-step update on all states with two answers or more; returns each step's return, by id."""
         groups: list[Group] = []
         for number, ((search, _, _), members) in enumerate(zip(nodes, tried, strict=True)):
-            self._counts["answers"] += len(members)
+            self._report.counts["answers"] += len(members)
             if len(members) > 1:
-                self._counts["branched"] += 1
+                self._report.counts["branched"] += 1
                 groups.append([member.alone(search, number, i) for i, member in enumerate(members)])
         if not groups:
             return {}
-        play = self._s.play
-        prepared = self._s.learner.prepare(token_rows(groups, mask_truncated=play.mask_truncated))
-        table = play.table(groups, prepared.rows)
+        settings = self._s.settings
+        prepared = self._s.learner.prepare(token_rows(groups, mask_truncated=settings.mask_truncated))
+        table = settings.table(groups, prepared.rows)
         credit = self._s.pipeline.run(
             table,
             seed=self._s.seed,
@@ -256,12 +240,8 @@ class _Run:
         trained = self._s.learner.update(prepared, credit.advantage, update=self._update)
         synced = sync(self._s.learner, self._s.policy, self._s.contract)
         self._watchdog.pat()
-        self._reports.append({**credit.metrics, **trained, **synced})
         steps = [member.step for members in tried if len(members) > 1 for member in members]
-        self._steps += steps
-        for step, advantage, value in zip(steps, credit.advantage, credit.returns, strict=True):
-            self._credited[id(step)] = float(advantage), float(value)
-        return {id(step): self._credited[id(step)][1] for step in steps}
+        return self._report.trained(steps, credit, {**credit.metrics, **trained, **synced})
 
     def _go_on(self, search: Search, node: Node, ranked: Sequence[Tried]) -> None:
         """Takes the answers of a state, the best first; the search goes on from the best that can."""
@@ -270,24 +250,24 @@ class _Run:
             path = [*node.path, member.step]
             if member.outcome.done:
                 self._found(search, path, member.outcome)
-                self._release(member.key)
+                self._places.release(member.key)
             elif following:
                 following.append(Node(path, member.step.next_observation, None))
-                self._release(member.key)
+                self._places.release(member.key)
             else:
                 following.append(Node(path, member.step.next_observation, member.key))
         won = any(tr.success for tr in search.found)
         search.stack += reversed(following)
-        if won or len(search.found) >= self._s.play.group_size:
+        if won or len(search.found) >= self._s.settings.group_size:
             for left in search.stack:
-                self._release(left.key)
+                self._places.release(left.key)
             search.stack.clear()
         elif not ranked and not node.path:
-            self._tally.lost.setdefault(search.task.id, "every answer's environment failed")
+            self._places.lost.setdefault(search.task.id, "every answer's environment failed")
 
     def _found(self, search: Search, path: list[Step], outcome: Outcome | None = None) -> None:
         """Records a trajectory from the start, and counts its states."""
-        if len(search.found) >= self._s.play.group_size:
+        if len(search.found) >= self._s.settings.group_size:
             return
         success = outcome is not None and outcome.success
         task, index = search.task, len(search.found)
@@ -302,44 +282,3 @@ class _Run:
         if not success:
             states.add(path[-1].next_observation.anchor)
         self._statistics = update_statistics(self._statistics, [(states, success)])
-
-    def _failed(self, reply: Reply, search: Search) -> bool:
-        """Whether an environment has failed; that answer, or that state, is then left out."""
-        if reply.failure is None:
-            return False
-        if self._s.play.options.on_failure == "stop":
-            raise RolloutError(f"{reply.failure.message} ({reply.failure.reason}; group {search.group})")
-        self._tally.failed[reply.failure.reason] += 1
-        self._tally.lost.setdefault(search.task.id, reply.failure.message)
-        self._release(reply.key)
-        return True
-
-    def _replies(self, keys: Mapping[int, object]) -> dict[int, Reply]:
-        """Waits for all of them; in the order of `keys`, so that nothing depends on who answers first."""
-        replies: dict[int, Reply] = {}
-        while len(replies) < len(keys):
-            replies |= {reply.key: reply for reply in self._pool.ready()}
-            self._watchdog.pat()
-        return {key: replies[key] for key in keys}
-
-    def _release(self, key: int | None) -> None:
-        if key is not None:
-            self._pool.release(key)
-
-    def _credit(self, groups: Sequence[Group]) -> CreditResult:
-        """What the steps of the trajectories found were trained with."""
-        credited = [self._credited.get(id(step), (0.0, 0.0)) for g in groups for tr in g for step in tr.steps]
-        advantage, returns = np.array(credited, dtype=np.float64).reshape(-1, 2).T
-        state = {**self._state, "sso": self._statistics}
-        return CreditResult(advantage.copy(), None, returns.copy(), {}, {}, state=state)
-
-    def _metrics(self, groups: Sequence[Group]) -> dict[str, float]:
-        found = {tr.task_id for group in groups for tr in group}
-        for task_id in found & set(self._tally.lost):
-            del self._tally.lost[task_id]  # some answer failed, but the task was searched
-        metrics = {**rollout_metrics(groups), **tally_metrics(self._tally)}
-        metrics |= {f"search/{name}": float(number) for name, number in self._counts.items()}
-        for name in {name for report in self._reports for name in report}:
-            values = [report[name] for report in self._reports if name in report]
-            metrics[name] = sum(values) if name in SUMMED else sum(values) / len(values)
-        return {**metrics, "rollout/tokens": float(self._sampled)}

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from credit.pipeline import ACTIVITY
-from rl.probes.probes import PRIVILEGED
+from rl.rows.privileged import PRIVILEGED
 from rl.tracking.tracker import Record
 
 FILE = "alarms.jsonl"

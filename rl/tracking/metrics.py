@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from agent.rollout.groups import RolloutCounts
 from agent.types import Group
 from credit.pipeline import METRICS as CREDIT_METRICS
+from rl.rows.privileged import PRIVILEGED
 
 _PROBED = ("logp_sampled", "entropy", "logp_ref", "logp_peer", "logp_hindsight", "continuations")
-_PRIVILEGED = ("logp_peer", "logp_hindsight")
 
 METRICS: dict[str, tuple[str, str]] = {
     "rollout/success": ("share", "trajectories that solved their task"),
@@ -55,9 +55,9 @@ METRICS: dict[str, tuple[str, str]] = {
     **{name: ("—", meaning) for name, meaning in CREDIT_METRICS.items()},
     **{f"probe/{name}/seconds": ("s", f"measuring {name}, when the method asks for it") for name in _PROBED},
     **{f"probe/{name}/tokens": ("tokens", f"scored or sampled to measure {name}") for name in _PROBED},
-    **{f"probe/{name}/without": ("share", "response tokens without that context") for name in _PRIVILEGED},
-    **{f"probe/{name}/trimmed": ("rows", "context shortened to fit the window") for name in _PRIVILEGED},
-    **{f"probe/{name}/no_room": ("rows", "no context, as none fits the window") for name in _PRIVILEGED},
+    **{f"probe/{name}/without": ("share", "response tokens without that context") for name in PRIVILEGED},
+    **{f"probe/{name}/trimmed": ("rows", "context shortened to fit the window") for name in PRIVILEGED},
+    **{f"probe/{name}/no_room": ("rows", "no context, as none fits the window") for name in PRIVILEGED},
     "probe/continuations/trajectories": ("trajectories", "continuations played"),
     "train/loss": ("nats", "Σ weight·loss with KL, entropy and auxiliary terms, mean over optimiser steps"),
     "train/policy_loss": ("nats", "the same without these terms"),
@@ -263,15 +263,15 @@ def staleness(groups: Sequence[Group], version: int) -> dict[str, float]:
     return {"train/stale_steps": _mean([age > 0 for age in ages]), "train/staleness_max": float(max(ages))}
 
 
-def tally_metrics(tally: RolloutCounts) -> dict[str, float]:
+def count_metrics(counts: RolloutCounts) -> dict[str, float]:
     """Counts what a rollout lost."""
     return {
-        "rollout/failed": float(tally.failed.total()),
-        **{f"rollout/failed/{reason}": float(n) for reason, n in sorted(tally.failed.items())},
-        "rollout/rerolled_groups": float(tally.rerolled),
-        "rollout/lost_groups": float(len(tally.lost)),
-        "rollout/stopped_groups": float(tally.stopped),
-        "rollout/unplayed_tokens": float(tally.unplayed),
+        "rollout/failed": float(counts.failed.total()),
+        **{f"rollout/failed/{reason}": float(n) for reason, n in sorted(counts.failed.items())},
+        "rollout/rerolled_groups": float(counts.rerolled),
+        "rollout/lost_groups": float(len(counts.lost)),
+        "rollout/stopped_groups": float(counts.stopped),
+        "rollout/unplayed_tokens": float(counts.unplayed),
     }
 
 

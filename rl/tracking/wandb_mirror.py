@@ -18,7 +18,7 @@ from pathlib import Path
 from time import sleep, strftime
 from typing import Any, Literal
 
-from rl.checkpoint import STATE_FILE
+from rl.learner.engine import STATE_FILE
 from rl.tracking.metrics import METRICS
 from rl.tracking.tracker import METRICS_FILE, Record
 from rl.tracking.trajectory_files import TABLE_COLUMNS, read_trajectories, trajectories_file

@@ -50,7 +50,7 @@ def run(mode, breaks, on_failure, *, tasks=4, group_size=3, pool=None, **options
         groups = running.play()
     finally:
         assert policy.live == set() and not pool._traces
-    return groups, running.tally
+    return groups, running.counts
 
 
 def intact(tasks=4, group_size=3):
@@ -66,42 +66,42 @@ def test_a_failure_stops_the_rollout_and_says_where(mode):
 @MODES
 @pytest.mark.parametrize("t", [0, 1])  # when it is opened, and after a step
 def test_a_dropped_trajectory_is_missing_and_nothing_else(mode, t):
-    groups, tally = run(mode, lambda number, at: (number, at) == (4, t), "drop")
+    groups, counts = run(mode, lambda number, at: (number, at) == (4, t), "drop")
     expected = intact()
     del expected[1][1]
     assert groups == expected
-    assert (tally.failed, tally.rerolled, tally.lost) == ({"lost": 1}, 0, {})
+    assert (counts.failed, counts.rerolled, counts.lost) == ({"lost": 1}, 0, {})
 
 
 @MODES
 def test_a_group_that_cannot_have_two_members_is_given_up(mode):
     """Members 3 and 5 of the second group (openings 3 to 5) die: one is left, which has no sibling."""
-    groups, tally = run(mode, lambda number, t: number in (3, 5) and t == 1, "drop")
+    groups, counts = run(mode, lambda number, t: number in (3, 5) and t == 1, "drop")
     expected = intact()
     assert groups == [expected[0], *expected[2:]]
-    assert tally.failed == {"lost": 2}
-    assert tally.lost == {toy_tasks(4)[1].id: "lost: worker of 5 died"}
+    assert counts.failed == {"lost": 2}
+    assert counts.lost == {toy_tasks(4)[1].id: "lost: worker of 5 died"}
 
 
 @MODES
 def test_groups_of_one_are_given_up_with_their_member(mode):
-    groups, tally = run(mode, lambda number, t: number == 2 and t == 1, "drop", group_size=1)
+    groups, counts = run(mode, lambda number, t: number == 2 and t == 1, "drop", group_size=1)
     expected = intact(group_size=1)
     assert groups == [expected[0], expected[1], expected[3]]
-    assert list(tally.lost) == [toy_tasks(4)[2].id]
+    assert list(counts.lost) == [toy_tasks(4)[2].id]
 
 
 @MODES
 def test_a_group_is_rerolled_whole_with_other_draws_from_the_same_state(mode):
     """One member dies once. All of its group are played again; the other groups do not notice."""
-    groups, tally = run(mode, lambda number, t: number == 4 and t == 2, "reroll", max_parallel=12)
+    groups, counts = run(mode, lambda number, t: number == 4 and t == 2, "reroll", max_parallel=12)
     expected = intact()
     again = groups[1]
     assert [groups[0], *groups[2:]] == [expected[0], *expected[2:]]
     assert [tr.index for tr in again] == [0, 1, 2]
     assert [tr.seed for tr in again] == [derive(0, "trajectory", 1, k, "again", 1) for k in range(3)]
     assert again[0].steps[0].observation == expected[1][0].steps[0].observation
-    assert (tally.failed, tally.rerolled, tally.lost) == ({"lost": 1}, 1, {})
+    assert (counts.failed, counts.rerolled, counts.lost) == ({"lost": 1}, 1, {})
 
 
 @MODES
@@ -113,13 +113,13 @@ def test_a_group_that_always_fails_is_given_up(mode):
             super()._open(key)
             self._number[key] = self._traces[key].task.id
 
-    groups, tally = run(
+    groups, counts = run(
         mode, None, "reroll", pool=Cursed(ToyEnv, lambda name, t: name == task and t == 1, "timeout")
     )
     expected = intact()
     assert groups == [expected[0], *expected[2:]]
-    assert tally.rerolled == MAX_REROLLS and tally.failed == {"timeout": MAX_REROLLS + 1}
-    assert list(tally.lost) == [task]
+    assert counts.rerolled == MAX_REROLLS and counts.failed == {"timeout": MAX_REROLLS + 1}
+    assert list(counts.lost) == [task]
 
 
 @MODES
@@ -144,7 +144,7 @@ def test_an_environment_that_raises_is_a_failure_like_any_other(mode):
         options=options,
     )
     assert [g[0].task_id for g in running.play()] == ["train-0", "train-1", "train-3"]
-    assert "a bug" in running.tally.lost["train-2"]
+    assert "a bug" in running.counts.lost["train-2"]
 
 
 @MODES
@@ -153,12 +153,12 @@ def test_a_trajectory_that_takes_too_long_has_failed(mode, monkeypatch):
     clock = Clock()
     monkeypatch.setattr("agent.rollout.rollout.time", clock)
     pool = LatePool(ToyEnv, {4}, None, sleep=clock.sleep)
-    groups, tally = run(mode, None, "drop", pool=pool, time_limit_s=500.0)
+    groups, counts = run(mode, None, "drop", pool=pool, time_limit_s=500.0)
     assert 500 < clock.now < 501
     expected = intact()
     del expected[1][1]
     assert groups == expected
-    assert tally.failed == {"time_limit": 1}
+    assert counts.failed == {"time_limit": 1}
 
 
 @pytest.mark.slow

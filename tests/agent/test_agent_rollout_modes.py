@@ -216,7 +216,7 @@ def test_groups_that_nobody_needs_any_more_are_left_out_whatever_ends_first(opti
         on_group=on_group,
     )
     assert running.play() == everything[: last + 1]
-    assert running.tally.stopped == 12 - last - 1
+    assert running.counts.stopped == 12 - last - 1
     assert len(policy.requests) < sum(len(tr.steps) for g in everything for tr in g)
     assert policy.live == set()
 

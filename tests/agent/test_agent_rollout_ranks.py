@@ -54,20 +54,20 @@ def rollout(places, make_env=ToyEnv, on_failure="stop"):
 
 @pytest.mark.parametrize("size", [2, 3, 7])  # 7: more ranks than groups
 def test_every_rank_gets_what_one_process_plays(size):
-    groups, tally = play_shared(5, rollout, Alone())
+    groups, counts = play_shared(5, rollout, Alone())
     assert [group[0].group for group in groups] == [10, 11, 12, 13, 14]
     for shared in on_ranks(size, partial(play_shared, 5, rollout)):
-        assert shared == (groups, tally)
+        assert shared == (groups, counts)
 
 
 def test_failures_are_counted_over_all_ranks():
     def make(places):
         return rollout(places, Refuses, "drop")
 
-    groups, tally = play_shared(5, make, Alone())
-    assert tally.failed.total() == 1 and list(tally.lost) == [toy_tasks(5)[3].id]
+    groups, counts = play_shared(5, make, Alone())
+    assert counts.failed.total() == 1 and list(counts.lost) == [toy_tasks(5)[3].id]
     for shared in on_ranks(2, partial(play_shared, 5, make)):
-        assert shared == (groups, tally)
+        assert shared == (groups, counts)
 
 
 def test_an_environment_that_ends_the_rollout_of_one_rank_ends_all():

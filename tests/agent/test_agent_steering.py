@@ -17,7 +17,7 @@ from configs.seeds import derive
 from credit.base import Steer
 from credit.parts.t2po_rules import must_resample, turn_score, uncertainty
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 from credit.stages.copo import CoPO
 from credit.stages.t2po import T2PO
 from rl.learner.loss import LossOptions
@@ -102,7 +102,7 @@ def test_tokens_of_answers_that_were_not_played_are_counted():
         steering=Wish("go left"),
     )
     spare = [spare for g in running.play() for tr in g for s in tr.steps for spare in s.spare]
-    assert running.tally.unplayed == sum(len(one.ids) for one in spare) > 0
+    assert running.counts.unplayed == sum(len(one.ids) for one in spare) > 0
 
 
 @BOTH
@@ -300,8 +300,8 @@ def test_nothing_to_share_leaves_everything_as_it_is():
 
 
 def test_every_steering_stage_has_its_class_and_a_method_has_one():
-    names = {name for name, stage in stages().items() if issubclass(stage, Steer)}
-    assert names == {*STEERINGS, "branch"}  # which makes updates of its own, see rl.search.searcher
+    names = {name for name, stage in all_stages().items() if issubclass(stage, Steer)}
+    assert names == {*STEERINGS, "tree_search"}  # which makes updates of its own, see rl.search.searcher
     assert steering(()) is None
     with pytest.raises(ValueError, match="at most one steering stage"):
         Pipeline.from_config({"t2po": {}, "copo": {}, "returns": {}, "grpo": {}})

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import run as cli
-from commands.experiments.shared import metric_range
 from commands.experiments.sweep import FOLDER as SWEEPS
-from commands.experiments.sweep import pinned
+from commands.experiments.sweep import metric_range, pinned
 from commands.experiments.wandb_sweep import registered
 from configs.load import load, write_config
 from eval.experiments.spec import read_sweep

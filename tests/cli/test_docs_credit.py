@@ -7,7 +7,7 @@ import pytest
 from commands.docs.credit import COST, _blocks, _prose, _sources, render
 from configs.methods import CONFIGS, methods, read_method
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,12 @@ def test_published_settings_stand_beside_the_plain_ones(page, method, world, dif
     assert read_method(method).published[world].source == source.replace("\\@", "@")
 
 
-@pytest.mark.parametrize("name", stages())
+@pytest.mark.parametrize("name", all_stages())
 def test_every_stage_is_there_with_every_line_of_its_docstring(page, name):
     section = page.partition(f"\n### Stage `{name}`\n")[2].partition("\n### ")[0]
-    for line in stages()[name].__doc__.splitlines():
+    for line in all_stages()[name].__doc__.splitlines():
         assert line.strip() in section or _prose(line.strip()) in section
-    for column, doc in stages()[name].columns_doc.items():
+    for column, doc in all_stages()[name].columns_doc.items():
         assert f"- `{column}`: {_prose(doc)}" in section
 
 

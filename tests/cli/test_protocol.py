@@ -13,7 +13,7 @@ from agent.rollout.rollout import rollout
 from commands.build.declared import DOCS, credit_pipeline, stage_docs
 from commands.build.learner import _loss_options
 from commands.build.models import prompt_builder
-from commands.experiments.shared import make_run
+from commands.experiments.one_run import make_run
 from commands.replay import methods_of
 from configs.layers import COMMAND_LINE
 from configs.load import experiments, load, load_run, write_config
@@ -22,7 +22,7 @@ from configs.protocol import flat, protocols, read_protocol
 from configs.show import rows
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 from eval.evaluate import evaluate
 from eval.result import EvalResult
 from rl.rows.assemble import step_table, token_rows
@@ -84,7 +84,7 @@ def test_a_stage_option_is_set_in_every_stage_that_has_it(name):
     """`unit`, `lone` and float32 statistics are one choice, whichever method makes it."""
     said = {option for option in read_protocol(name).changes if option.startswith("credit.")}
     for key in ("unit", "lone", "fp32_reference_compat"):
-        having = {f"credit.{stage}.{key}" for stage in stages() if key in stage_docs(stage)}
+        having = {f"credit.{stage}.{key}" for stage in all_stages() if key in stage_docs(stage)}
         assert {option for option in said if option.endswith(f".{key}")} == having
 
 

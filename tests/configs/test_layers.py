@@ -172,7 +172,7 @@ def test_another_scorer_drops_the_files_scorer_options(write):
         (["=3"], ["key.path=value"]),
         (["train=3"], ["`train` is a section"]),
         (["train.lr.x=3"], ["train.lr"]),
-        (["train.lr=1e-4", "train.lr.x=3"], ["reaches into 'lr'"]),
+        (["train.lr=1e-4", "train.lr.x=3"], ["sets an option inside 'lr'"]),
         (["train.betas=[1"], ["as YAML"]),
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from commands.experiments.shared import job, make_run
+from commands.experiments.one_run import job, make_run
 from configs.check import is_section
 from configs.neutral import MEASURED, NEUTRAL, NOTHING, ROUNDING, effect, without
 from configs.schema import Config

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from commands.build.declared import check_world
+from commands.replay import _said
 from configs.check import validate
 from configs.load import load, load_run, write_config
 from configs.old_keys import recorded, recorded_key
 from configs.text import ConfigError
+from credit.pipeline import Pipeline
 from eval.runfolder import RunFolder
 
 # What a run folder of the time said of the shop, every option with its value.
@@ -81,3 +83,43 @@ def test_another_world_drops_the_options_of_the_old_one():
     assert load("webshop_cpu", ["env.name=alfworld"]).config.env.options == {}
     own = load("webshop_cpu", ["env.options.places=4", "env.name=docs/examples/storeroom.py:StoreroomWorld"])
     assert own.config.env.options == {"places": 4}
+
+
+def test_a_stage_is_taken_by_its_old_name_with_one_hint(tmp_path):
+    """On the command line, in an experiment file, in a method file, and in a pipeline made without these."""
+    hint = "the credit stage `branch` ({}) is called `tree_search` now"
+    now = load("alfworld_cpu", ["credit=3spo", "credit.tree_search.g_max=3"])
+    old = load("alfworld_cpu", ["credit=3spo", "credit.branch.g_max=3"])
+    assert old.config == now.config and old.source("credit.stages.tree_search.g_max") == "command line"
+    assert sorted(old.notes) == sorted([*now.notes, hint.format("command line")])
+    stages = {
+        "branch" if name == "tree_search" else name: options
+        for name, options in now.config.credit.stages.items()
+    }
+    (tmp_path / "mine.yaml").write_text(json.dumps({"name": "3spo", "stages": stages}), encoding="utf-8")
+    (tmp_path / "top.yaml").write_text(
+        json.dumps({"base": "alfworld_cpu", "credit": {"name": "3spo", "stages": stages}}), encoding="utf-8"
+    )
+    by_file = load(str(tmp_path / "top.yaml"))
+    assert by_file.config.credit == now.config.credit and hint.format("top.yaml") in by_file.notes
+    by_method = load("alfworld_cpu", [f"credit={tmp_path / 'mine.yaml'}"])
+    assert by_method.config.credit == now.config.credit
+    assert by_method.notes.count(hint.format("credit/mine.yaml")) == 1
+    first, second = (Pipeline.from_config(one).stages for one in (stages, now.config.credit.stages))
+    assert first == second == Pipeline.from_yaml(tmp_path / "mine.yaml").stages
+
+
+def test_a_run_folder_with_a_stages_old_name_is_the_run_it_was(tmp_path):
+    now = load("alfworld_cpu", ["credit=3spo", "credit.tree_search.g_max=3"]).config
+    saved = now.model_dump(mode="json")
+    credit = saved["credit"]
+    credit["stages"] = {k.replace("tree_search", "branch"): v for k, v in credit["stages"].items()}
+    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    (tmp_path / "sources.json").write_text(
+        json.dumps({"credit.stages.branch.g_max": "command line"}), encoding="utf-8"
+    )
+    assert load_run(tmp_path).config == now
+    run = RunFolder.read(tmp_path)
+    assert run.config == now.model_dump(mode="json")
+    assert run.source("credit.stages.tree_search.g_max") == "command line"
+    assert _said(tmp_path, now)["tree_search"] == {"g_max": 3}

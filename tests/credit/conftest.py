@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from credit.base import StepTable
+from credit.table import StepTable
 
 
 def table_from(trajectories):

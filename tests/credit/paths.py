@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from credit.base import TERMINAL, StepTable
+from credit.table import TERMINAL, StepTable
 
 moves = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["go", "look"])), min_size=1, max_size=5)
 groups = st.lists(st.lists(st.tuples(st.booleans(), moves), min_size=1, max_size=4), min_size=1, max_size=3)

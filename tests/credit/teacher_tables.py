@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
+from credit.table import StepTable
 
 NAN = float("nan")
 TEACHERS = ("logp_peer", "logp_hindsight")

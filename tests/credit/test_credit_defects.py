@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
+from credit.table import StepTable
 
 
 def one_step_group(rewards, **changes):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
+from credit.table import StepTable
 from tests.credit.teacher_tables import NAN, random_columns, reordered, run, table_with_gaps
 
 FAST = settings(max_examples=12, deadline=None, derandomize=True)

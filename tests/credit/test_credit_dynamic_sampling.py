@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
 from credit.stages.dynamic_sampling import DynamicSampling
+from credit.table import StepTable
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)
 

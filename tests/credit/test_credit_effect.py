@@ -8,20 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr
 
-from credit.base import (
-    Context,
-    Estimated,
-    Estimator,
-    Filter,
-    PerToken,
-    Reweighter,
-    Shaped,
-    Shaper,
-    Steer,
-    param,
-)
+from configs.params import param
+from credit.base import Estimator, Filter, Reweighter, Shaper, Steer
 from credit.pipeline import METRICS, Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
+from credit.signals import Context, Estimated, PerToken, Shaped
 from credit.stages.returns import Returns
 from credit.table import StepTable
 from tests.credit.teacher_tables import BASE, random_columns, run
@@ -261,7 +252,7 @@ def test_a_stage_that_moves_credit_between_tokens_alone_is_seen():
 
 
 def test_what_can_be_left_out_is_documented():
-    for name, stage in stages().items():
+    for name, stage in all_stages().items():
         measured = issubclass(stage, (Shaper, Reweighter)) and name != "returns"
         assert (f"credit/{name}/effect_correlation" in METRICS) == measured
         assert (f"credit/{name}/effect_credited_positive" in METRICS) == (name in ("scpo", "prover"))

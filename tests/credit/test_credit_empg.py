@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, PerToken, Signals, StepTable
 from credit.pipeline import Pipeline
+from credit.signals import Context, PerToken, Signals
 from credit.stages.empg import EMPG
+from credit.table import StepTable
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import TERMINAL, StepTable
 from credit.pipeline import Pipeline
 from credit.stages.graphgpo import distances_to, goal_distances
+from credit.table import TERMINAL, StepTable
 from tests.credit.walks import grouped, groups_of_walks, table_of
 
 FAST = settings(max_examples=40, deadline=None, derandomize=True)

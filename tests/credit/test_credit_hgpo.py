@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals, StepTable
+from credit.parts.anchors import history_groups
 from credit.pipeline import Pipeline
-from credit.stages.hgpo import HGPO, history_groups
+from credit.signals import Context, Signals
+from credit.stages.hgpo import HGPO
+from credit.table import StepTable
 from tests.credit.walks import grouped, groups_of_walks
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer, StepTable
+from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer
 from credit.parts.continuations import Segment
 from credit.pipeline import COLUMNS, METRICS, Pipeline
-from credit.registry import stages
+from credit.registry import all_stages
 from credit.scorer import make_scorer
+from credit.table import StepTable
 
 
 class Played:
@@ -34,7 +35,7 @@ FAST = settings(max_examples=12, deadline=None, derandomize=True)
 
 def around(name, options):
     """The shortest method with this stage that GiGPO makes advantages for."""
-    kind, stage, base = stages()[name], {name: options}, {"returns": {}, "gigpo": {}}
+    kind, stage, base = all_stages()[name], {name: options}, {"returns": {}, "gigpo": {}}
     if issubclass(kind, Estimator):
         return {"returns": {}} | stage
     if issubclass(kind, (Reweighter, AuxLoss)):
@@ -46,7 +47,7 @@ def around(name, options):
 
 def configurations():
     """A method around each stage: its defaults, then each choice of each option."""
-    for name, stage in stages().items():
+    for name, stage in all_stages().items():
         variants = [{}] + [
             {f.name: c} for f in fields(stage) for c in f.metadata["choices"] if c != f.default
         ]
@@ -60,7 +61,7 @@ every_method = pytest.mark.parametrize("method", list(configurations()))
 
 def at_their_bounds():
     """A method around each stage with each number of its options at the least and at the most it may be."""
-    for name, stage in stages().items():
+    for name, stage in all_stages().items():
         for option in fields(stage):
             for bound in (option.metadata["low"], option.metadata["high"]):
                 if bound is None or bound == option.default:
@@ -313,4 +314,4 @@ def test_rloo_is_grpo_without_std_times_n_over_n_less_one(groups):
 
 def test_every_stage_is_of_a_known_kind():
     kinds = (Steer, Filter, Shaper, Estimator, Reweighter, AuxLoss)
-    assert all(issubclass(stage, kinds) for stage in stages().values())
+    assert all(issubclass(stage, kinds) for stage in all_stages().values())

@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from credit.base import Context, Estimated, PerToken, Reweighter, StepTable, param
+from configs.params import param
+from credit.base import Reweighter
 from credit.pipeline import COLUMNS, METRICS, Pipeline, load_method
-from credit.registry import stages
+from credit.registry import all_stages
+from credit.signals import Context, Estimated, PerToken
 from credit.stages.gigpo import GiGPO
 from credit.stages.grpo import GRPO
 from credit.stages.returns import Returns
+from credit.table import StepTable
 
 METHODS = sorted((Path(__file__).parents[2] / "configs" / "credit").glob("*.yaml"))
 
@@ -182,7 +185,7 @@ def test_draws_are_named_by_purpose():
 
 
 def test_everything_is_documented():
-    for name, stage in stages().items():
+    for name, stage in all_stages().items():
         assert stage.__doc__ and len(stage.__doc__) > 40, name
         assert all(field.metadata["doc"] for field in fields(stage)), name
     assert all(METRICS.values()) and all(COLUMNS.values())

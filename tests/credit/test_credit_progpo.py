@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, Signals
+from credit.parts.anchors import prefix_peers
 from credit.parts.state_values import Visits, potentials, step_visits
 from credit.pipeline import Pipeline
-from credit.stages.progpo_peer import ProGPOPeer, prefix_peers
+from credit.signals import Context, Signals
+from credit.stages.progpo_peer import ProGPOPeer
 from tests.credit.paths import groups, path, table_of
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)

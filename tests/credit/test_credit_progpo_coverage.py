@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, PerToken, Signals, StepTable
 from credit.pipeline import Pipeline
+from credit.signals import Context, PerToken, Signals
 from credit.stages.progpo_coverage import ProGPOCoverage, first_visits
+from credit.table import StepTable
 from tests.credit.paths import groups, path, table_of
 
 FAST = settings(max_examples=15, deadline=None, derandomize=True)

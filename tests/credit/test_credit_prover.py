@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import Context, StepTable
 from credit.parts.continuations import PROPOSERS, Candidate, Segment, candidates
+from credit.signals import Context
+from credit.table import StepTable
 from tests.credit.teacher_tables import random_columns, reordered, run
 
 FAST = settings(max_examples=12, deadline=None, derandomize=True)

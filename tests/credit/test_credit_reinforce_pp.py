@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
 from credit.stages.reinforce_pp import whiten
+from credit.table import StepTable
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit.scorer import UniquePairs, around_model, make_scorer, scorer_names
-from credit.scorer._around import batches
+from credit.scorer.around import batches
 from tests.credit.fake_model import FakeModel
 
 texts = st.lists(

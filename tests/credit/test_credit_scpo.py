@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
+from credit.parts.matching import ORDERS, visiting_order
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
-from credit.stages.scpo import ORDERS, SCPO, allocate, visiting_order
+from credit.stages.scpo import SCPO, allocate
+from credit.table import StepTable
 
 
 class Exact:

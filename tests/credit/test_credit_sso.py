@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
 from credit.pipeline import Pipeline
 from credit.stages import sso
+from credit.table import StepTable
 from tests.credit.walks import grouped, groups_of_walks, table_of
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)

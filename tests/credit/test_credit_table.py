@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from credit.base import TERMINAL, StepTable
+from credit.table import TERMINAL, StepTable
 
 
 def columns(**changes):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from credit.base import StepTable
+from credit.table import StepTable
 from tests.credit.teacher_tables import (
     BASE,
     NAN,

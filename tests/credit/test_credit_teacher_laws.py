@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import StepTable
+from credit.table import StepTable
 from tests.credit.teacher_tables import (
     BASE,
     NAN,

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from credit.base import PerToken, StepTable
 from credit.parts.effect import effect
 from credit.pipeline import COLUMNS, METRICS, Pipeline
+from credit.signals import PerToken
+from credit.table import StepTable
 from tests.credit.test_credit_laws import columns_of, every_method, groups, run, with_tokens
 
 STRUCTURE = {"scpo", "graphgpo", "prover"}

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from credit.base import TERMINAL, StepTable
+from credit.table import TERMINAL, StepTable
 
 
 def table_of(*walks, group=None, valid=None, reward=10.0, anchors=None):

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
-from credit.base import Estimated, PerToken, Reweighter
+from credit.base import Reweighter
 from credit.pipeline import Pipeline
 from credit.scorer import make_scorer
+from credit.signals import Estimated, PerToken
 from eval.replay.disagreement import Agreement, sign_distance, spread
 from eval.replay.page import write_page
 from eval.replay.recorded import Method, read_run, run_files

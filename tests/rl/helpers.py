@@ -249,7 +249,7 @@ def toy_run(
         toy.policy(),
         learner,
         Pipeline.from_config({name: {} for name in credit}),
-        play=RolloutSettings(
+        settings=RolloutSettings(
             environment,
             toy_tasks(tasks, seed=1, rooms=2),
             toy.prompts,
@@ -257,7 +257,7 @@ def toy_run(
             group_size=group_size,
             masked_rows=masked_rows,
         ),
-        plan=RunSchedule(
+        schedule=RunSchedule(
             updates,
             seed=3,
             eval_every=eval_every,

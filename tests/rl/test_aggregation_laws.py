@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.types import Trajectory
+from rl.learner.aggregation import Aggregation
 from rl.learner.learner import BatchOptions
-from rl.learner.loss import Aggregation, LossOptions, policy_loss
+from rl.learner.loss import LossOptions, policy_loss
 from rl.learner.pack import collate, loss_rows
 from rl.rows.assemble import TokenRow, token_rows
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step

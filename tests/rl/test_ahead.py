@@ -39,8 +39,8 @@ def test_what_is_rolled_out_ahead_is_what_the_older_policy_plays(tmp_path):
     """Update 2's trajectories against those of the untrained policy, played by themselves."""
     toy_run(tmp_path / "ahead", updates=2, staleness=1, **GROUPS)
     toy = pretrained_toy()
-    play = RolloutSettings(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, **GROUPS)
-    alone = collect(toy.policy(), play, position=GROUPS["groups"], seed=3).groups
+    settings = RolloutSettings(ToyEnv, toy_tasks(24, seed=1, rooms=2), toy.prompts, **GROUPS)
+    alone = collect(toy.policy(), settings, position=GROUPS["groups"], seed=3).groups
     assert responses(stored(tmp_path / "ahead", 2)) == responses(alone)
     toy_run(tmp_path / "in_step", updates=2, **GROUPS)
     assert responses(stored(tmp_path / "ahead", 1)) == responses(stored(tmp_path / "in_step", 1))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from agent.types import Trajectory
-from credit.base import TERMINAL
 from credit.pipeline import Pipeline
+from credit.table import TERMINAL
 from rl.rows.assemble import TokenAdvantage, advantage_of, by_token, span_advantage, step_table, token_rows
 from tests.rl.helpers import random_groups, step
 

@@ -10,9 +10,10 @@ import torch
 from rl.learner import changed_weights as changes
 from rl.learner.changed_weights import Handed
 from rl.learner.engine import OptimOptions
+from rl.learner.kl import kl_estimate, kl_is_held
 from rl.learner.learner import BatchOptions
 from rl.learner.lora import LoraOptions, add_adapters
-from rl.learner.loss import LossOptions, kl_estimate, kl_is_held
+from rl.learner.loss import LossOptions
 from rl.learner.policy_moved import SHARE, kl_moved, watched_rows
 from rl.rows.assemble import step_table, token_rows
 from rl.sync import sync

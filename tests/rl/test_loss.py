@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from rl.learner.aggregation import sequence_weights
 from rl.learner.golden_loss import check_golden_case
-from rl.learner.loss import LossOptions, gspo_loss, kl_estimate, policy_loss, ppo_loss, sequence_weights
+from rl.learner.kl import kl_estimate
+from rl.learner.loss import LossOptions, gspo_loss, policy_loss, ppo_loss
 
 CLIPS = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
 

@@ -9,7 +9,8 @@ import torch
 from agent.prompts.builder import PromptBuilder
 from agent.prompts.turns import TurnFormat
 from agent.rollout.rollout import RolloutError, RolloutOptions
-from credit.base import Filter, param
+from configs.params import param
+from credit.base import Filter
 from credit.stages.dynamic_sampling import DynamicSampling
 from rl.checkpoint import Checkpoints, TrainState
 from rl.collect import collect
@@ -63,7 +64,7 @@ def rolled(
     **options,
 ):
     policy = ScriptedPolicy(TOKENIZER, scripted_expert(error=error))
-    play = RolloutSettings(
+    settings = RolloutSettings(
         environments,
         TASKS,
         PROMPTS,
@@ -73,7 +74,7 @@ def rolled(
         early_stop=options.pop("early_stop", False),
         options=RolloutOptions(**options),
     )
-    return collect(policy, play, filters, position=position, seed=3, on_progress=on_progress)
+    return collect(policy, settings, filters, position=position, seed=3, on_progress=on_progress)
 
 
 def numbers(collected):

@@ -11,9 +11,10 @@ from agent.policy import Sampling
 from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TurnFormat
 from agent.rollout.rollout import rollout
-from credit.base import Estimated, Reweighter
+from credit.base import Reweighter
 from credit.pipeline import Pipeline
-from credit.registry import build
+from credit.registry import build_stage
+from credit.signals import Estimated
 from rl.learner.forward import ResponseModel, measure_rows
 from rl.probes.probes import COLUMNS, ProbeOptions, Probes, token_columns
 from rl.rows.assemble import step_table, token_rows
@@ -329,12 +330,12 @@ class Reader(Reweighter):
 
 def probes(world, *stages, services=None, **options):
     learner = make_learner(world.model)
-    play = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
+    settings = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
     return Probes(
         ScriptedPolicy(world.tokenizer, scripted_expert(0.0)),
         learner,
-        Pipeline((build("returns", {}), build("gigpo", {}), *stages), "mine"),
-        play=play,
+        Pipeline((build_stage("returns", {}), build_stage("gigpo", {}), *stages), "mine"),
+        settings=settings,
         options=ProbeOptions(**options),
         services=services or {},
         seed=5,
@@ -344,7 +345,7 @@ def probes(world, *stages, services=None, **options):
 def test_a_pipeline_gets_what_it_asks_for_and_every_figure_is_documented(world):
     table = step_table(world.groups)
     probed = probes(world, Reader(), reference=world.module)(world.groups, table)
-    Pipeline((build("grpo", {}), Reader())).run(probed.table, probed.services)
+    Pipeline((build_stage("grpo", {}), Reader())).run(probed.table, probed.services)
     assert {name.split("/")[1] for name in probed.metrics} == set(COLUMNS) - {"logp_sampled"}
     for name in probed.metrics:
         assert describe(name)[1]

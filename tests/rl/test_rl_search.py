@@ -24,7 +24,7 @@ from tests.toy import ScriptedPolicy, ToyEnv, ToyTask, respond, toy_tokenizer
 TOKENIZER = toy_tokenizer()
 TURNS = TurnFormat(TOKENIZER)
 NEAR = ToyTask("near-0", "near", "train", rooms=2, start=1, key=1)
-STAGES = {"branch": {"g_max": 4}, "returns": {"invalid_penalty": 0.0}, "sso": {"skip_solved": False}}
+STAGES = {"tree_search": {"g_max": 4}, "returns": {"invalid_penalty": 0.0}, "sso": {"skip_solved": False}}
 
 
 class Noting:
@@ -54,7 +54,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
         policy,
         learner,
         Pipeline.from_config({**STAGES, "state_mean": {}}),
-        play=RolloutSettings(
+        settings=RolloutSettings(
             environments,
             [NEAR],
             PromptBuilder(TURNS, "append", load_template("alfworld_bare"), 2, 4000, 40),
@@ -62,7 +62,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
             group_size=group_size,
             options=RolloutOptions(on_failure=on_failure),
         ),
-        plan=RunSchedule(1, 0),
+        schedule=RunSchedule(1, 0),
     )
     clock = Clock(1, Progress(1, 1, Console(file=io.StringIO())))
     done = searcher(TrainState(credit={} if state is None else {"sso": state}), clock)
@@ -175,7 +175,7 @@ def test_a_method_without_a_state_score_is_refused():
         Searcher(
             None,
             None,
-            Pipeline.from_config({"branch": {}, "returns": {}, "grpo": {}}),
-            play=None,
-            plan=RunSchedule(1, 0),
+            Pipeline.from_config({"tree_search": {}, "returns": {}, "grpo": {}}),
+            settings=None,
+            schedule=RunSchedule(1, 0),
         )

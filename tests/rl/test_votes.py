@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from agent.rollout.groups import RolloutCounts
 from agent.types import Trajectory
 from commands.train import _check_votes
 from configs.load import load
@@ -88,8 +89,8 @@ def an_update(masked_rows, loss, *, mangle=()):
         toy.policy(),
         learner,
         Told(DR_GRPO.stages),
-        play=play_of(toy, masked_rows=masked_rows),
-        plan=RunSchedule(1, seed=3),
+        settings=play_of(toy, masked_rows=masked_rows),
+        schedule=RunSchedule(1, seed=3),
     )
     return updater(TrainState(), Clock(1, Progress(1, 16))), order
 
@@ -161,12 +162,14 @@ def test_a_group_is_chosen_by_those_who_vote(monkeypatch, masked_rows, kept):
     from rl import collect as module
 
     group = [member(0, 1, "length"), member(1, 0, "stop")]
-    monkeypatch.setattr(module, "_play", lambda *args, **kwargs: ([group], module.Tally()))
+    monkeypatch.setattr(module, "_play", lambda *args, **kwargs: ([group], RolloutCounts()))
     filters = Pipeline.from_config({"dynamic_sampling": {"max_batches": 1}, "grpo": {}}).filters
-    play = replace(play_of(pretrained_toy(), masked_rows=masked_rows), groups=1)
-    passing = module._passing([group], filters, play)
+    settings = replace(play_of(pretrained_toy(), masked_rows=masked_rows), groups=1)
+    passing = module._passing([group], filters, settings)
     assert len(passing) == kept
-    assert collect(None, play, filters, position=0, seed=0).groups == [group]  # the last try is kept whole
+    assert collect(None, settings, filters, position=0, seed=0).groups == [
+        group
+    ]  # the last try is kept whole
 
 
 def test_filters_cannot_wait_for_the_scores():

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from credit.scorer._around import Account, Around, Pairs, tokens
+from credit.scorer.around import Account, Around, tokens
+from credit.scorer.base import Pairs
 
 _FORMAT = 0x5349424C
 """`application_id` of the file, so that another program's database is never taken for one of ours."""

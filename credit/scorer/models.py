@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -149,10 +150,14 @@ def check_source(scorer: str, model: str) -> str:
     return model
 
 
-def not_loaded(scorer: str, model: str, error: Exception) -> ValueError:
-    """What to say when a model could not be read or downloaded."""
-    reason = (str(error).splitlines() or [""])[0]
-    return ValueError(
-        f"credit.scorer.{scorer}.model: {model!r} cannot be loaded ({type(error).__name__}: {reason}); "
-        "without a network give the folder of a saved model"
-    )
+@contextmanager
+def loading(scorer: str, model: str) -> Iterator[None]:
+    """Around the loading of a model: one that cannot be read is a ValueError that says what to do."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"credit.scorer.{scorer}.model: {model!r} cannot be loaded ({type(error).__name__}: {reason}); "
+            "without a network give the folder of a saved model"
+        ) from error

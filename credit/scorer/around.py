@@ -6,14 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from credit.scorer.base import ModelScorer, PairScorer
-
-Pairs = Sequence[tuple[str, str]]
+from credit.scorer.base import ModelScorer, Pairs, PairScorer
 
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 """Largest score of two texts that differ, where equal ones score 1 by definition."""

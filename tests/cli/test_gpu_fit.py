@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import run as cli
-from commands import gpu_fit as plan
+from commands import gpu_fit
 from commands.gpu_fit import COUNTS, Lengths, would_fit
 from commands.gpu_memory import CONTEXT, GIB, memory_of
 from configs.load import experiments, load
@@ -14,7 +14,7 @@ from configs.text import ConfigError
 
 PSI = 1_543_714_304  # Qwen2.5-1.5B
 BUDGET = 80 * GIB
-PLANNED = [path for path in experiments() if " × 80 GB" in path.read_text()]
+STATING = [path for path in experiments() if " × 80 GB" in path.read_text()]
 
 
 def parts(name, *overrides, ranks=1, budget=BUDGET):
@@ -43,7 +43,7 @@ def test_parts_by_hand():
     assert found.totals[2] == expected
     beside = 16384 * 2 * (3 * 8960 + 4 * 1536) + 12 * 128 * 151_936 + 2**30
     assert found.cache == BUDGET // 2 - 2 * PSI - beside
-    assert found.sequences == found.cache // (2560 * 28_672) and found.flight == 32
+    assert found.sequences == found.cache // (2560 * 28_672) and found.in_flight == 32
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_the_torch_engine_has_a_float32_copy_too():
         4 * PSI,
         12 * PSI,
     )
-    facts = dict(plan._facts(loaded, memory_of(loaded, 1, BUDGET), 1, Lengths()))
+    facts = dict(gpu_fit._facts(loaded, memory_of(loaded, 1, BUDGET), 1, Lengths()))
     assert facts["a checkpoint"] == f"{14 * PSI / GIB:.1f} GiB, 2 are kept"
     sharded = load("alfworld_1.5b")  # DeepSpeed writes the bfloat16 weights once more, on all ranks together
-    facts = dict(plan._facts(sharded, memory_of(sharded, 4, BUDGET), 4, Lengths()))
+    facts = dict(gpu_fit._facts(sharded, memory_of(sharded, 4, BUDGET), 4, Lengths()))
     assert facts["a checkpoint"] == f"{16 * PSI / GIB:.1f} GiB, 2 are kept"
 
 
@@ -145,7 +145,7 @@ def test_tokens_are_counted_by_what_is_known(monkeypatch, capsys):
     assert steps * (added + response) == pytest.approx(1536 / 2)
 
 
-@pytest.mark.parametrize("path", PLANNED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", STATING, ids=lambda path: path.stem)
 def test_presets_state_what_is_computed(path):
     """`At least N × M GB` is the fewest ranks that fit, and the next fewer do not."""
     (stated,) = re.findall(r"At least (\d+) × (\d+) GB", path.read_text())
@@ -155,8 +155,8 @@ def test_presets_state_what_is_computed(path):
     assert load(path.stem).config.generator.backend == "vllm"
 
 
-def test_ten_presets_are_planned():
-    assert len(PLANNED) == 10
+def test_ten_presets_state_what_they_need():
+    assert len(STATING) == 10
 
 
 def test_markdown_goes_between_its_markers(tmp_path):
@@ -164,20 +164,22 @@ def test_markdown_goes_between_its_markers(tmp_path):
     page.write_text(
         "a\n<!-- plan alfworld_7b -->\nold\n<!-- /plan -->\nb\n<!-- plan x -->\nkept\n<!-- /plan -->\n"
     )
-    plan._write("alfworld_7b", "new", page)
+    gpu_fit._write("alfworld_7b", "new", page)
     assert page.read_text() == (
         "a\n<!-- plan alfworld_7b -->\nnew\n<!-- /plan -->\nb\n<!-- plan x -->\nkept\n<!-- /plan -->\n"
     )
     with pytest.raises(ConfigError, match="no block <!-- plan other -->"):
-        plan._write("other", "new", page)
+        gpu_fit._write("other", "new", page)
 
 
 def test_the_tables_in_the_docs_are_current(monkeypatch, capsys):
-    page = plan.GPUS.read_text()
+    page = gpu_fit.GPUS.read_text()
     named = re.findall(r"<!-- plan (\S+) -->", page)
-    assert set(named) == {path.stem for path in PLANNED}
+    assert set(named) == {path.stem for path in STATING}
     for name in named:
         written = re.search(rf"<!-- plan {re.escape(name)} -->\n(.*?)\n<!-- /plan -->", page, re.DOTALL)[1]
         loaded = load(name)
-        ranks = plan._fewest(loaded, BUDGET)
-        assert written == plan._markdown(loaded, memory_of(loaded, ranks, BUDGET), ranks, Lengths(), []), name
+        ranks = gpu_fit._fewest(loaded, BUDGET)
+        assert written == gpu_fit._markdown(loaded, memory_of(loaded, ranks, BUDGET), ranks, Lengths(), []), (
+            name
+        )

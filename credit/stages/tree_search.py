@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from credit.base import Steer, param
+from configs.params import param
+from credit.base import Steer
 from credit.stages.sso import SSO, n_rollouts, state_score
 
 
 @dataclass(frozen=True)
-class Branch(Steer):
+class TreeSearch(Steer):
     """n(s) = ceil(g_max S(s)): 0 turns back, 1 goes on, more are tried, compared and trained on at once.
 
     arXiv 2606.09961 with the state score S and the step reward r of `credit.sso`, which a method must list

@@ -1,0 +1,73 @@
+"""Finds a scorer by name and puts around it what spares it work.
+
+A scorer is one file `credit/scorer/NAME.py` with one class `Scorer`: keyword options with defaults, heavy
+imports inside its constructor (every file of the folder is imported to look for one), a `score` method as in
+`PairScorer`, and `canonical` as described there. One with a model is a `ModelScorer`, and `around_model` puts
+the wrappers of `credit/scorer/around.py` and `disk_cache.py` around it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+from configs.params import did_you_mean
+from credit.scorer.around import Account, PairBudget, SortedBatches, UniquePairs
+from credit.scorer.base import ModelScorer
+from credit.scorer.disk_cache import DiskCache
+
+
+def scorer_names() -> list[str]:
+    """Names of the scorers there are: the files of this folder with a class `Scorer`."""
+    modules = [m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    return [name for name in modules if hasattr(importlib.import_module(f"credit.scorer.{name}"), "Scorer")]
+
+
+def make_scorer(name: str, **options: Any) -> UniquePairs:
+    """The scorer `name`, asked once a distinct pair.
+
+    A scorer with a model also takes the options of `around_model`.
+
+    Raises:
+        ValueError: unknown name or option, with the nearest known one, or a value it refuses.
+        ImportError: a package that the scorer needs is missing.
+    """
+    if name not in scorer_names():
+        raise ValueError(f"credit.scorer: no scorer {name!r}{did_you_mean(name, scorer_names())}")
+    scorer = importlib.import_module(f"credit.scorer.{name}").Scorer
+    own = list(inspect.signature(scorer).parameters)
+    has_model = hasattr(scorer, "lengths")
+    around = list(inspect.signature(around_model).parameters)[1:] if has_model else []
+    for option in options:
+        if option not in own + around:
+            raise ValueError(
+                f"credit.scorer.{name}: no option {option!r}{did_you_mean(option, own + around)}"
+            )
+    made = scorer(**{key: value for key, value in options.items() if key in own})
+    if not has_model:
+        return UniquePairs(made)
+    return around_model(made, **{key: value for key, value in options.items() if key in around})
+
+
+def around_model(
+    scorer: ModelScorer, token_budget: int = 32768, cache: str = "", max_pairs: int = 0
+) -> UniquePairs:
+    """A model's scorer with all wrappers around it; only the budget can change a score.
+
+    Args:
+        scorer: runs the model.
+        token_budget: most padded tokens of one batch (memory and speed).
+        cache: file that keeps scores between runs ('': none); processes may share it.
+        max_pairs: most pairs an update that the model may be asked about (0: any number); pairs beyond
+            them score 0, so they go without credit.
+    """
+    account = Account()
+    stack: Any = SortedBatches(scorer, account, token_budget)
+    if max_pairs:
+        stack = PairBudget(stack, account, max_pairs)
+    if cache:
+        stack = DiskCache(stack, account, cache)
+    return UniquePairs(stack, account=account)
