@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envs.base import Env, EnvError, Observation, Outcome
-from envs.pools.replies import check as digest
+from envs.base import Env, EnvError, Observation, Outcome, reply_digest
 
 TRIALS = 3
 """How many deep copies of an instance are played one step along with the original, to see that they agree."""
@@ -155,7 +154,7 @@ class FromGymnasium(Env):
         if self._reading.instruction is not None:
             instruction = str(self._read("instruction", self._seen))
         self.instruction = instruction
-        self._now = Moment(task, instruction, (), (digest(observation, None),), observation, over=False)
+        self._now = Moment(task, instruction, (), (reply_digest(observation, None),), observation, over=False)
         return observation
 
     def step(self, action: str) -> Outcome:
@@ -179,7 +178,7 @@ class FromGymnasium(Env):
             now.task,
             now.instruction,
             (*now.actions, action),
-            (*now.digests, digest(outcome.observation, outcome)),
+            (*now.digests, reply_digest(outcome.observation, outcome)),
             outcome.observation,
             outcome.done,
         )

@@ -189,6 +189,7 @@ class SearchExpert:
         status, here = self._memory.status[place], place in self._memory.here
         to_open = 1.0 if status == CLOSED or here else _openable().get(kind(place), 0.0)
         steps = to_open + (not here)
+        # The table's chance is for all receptacles of the class together: each has its share.
         return self._priors.get(thing, {}).get(kind(place), _FLOOR) / (self._count[kind(place)] * steps)
 
     def _command(self, subgoal: Subgoal) -> str:

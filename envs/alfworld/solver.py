@@ -199,7 +199,7 @@ def _two(world: _World, target: str, other: str) -> Iterator[_Walk]:
     for goal in world.of_kind(other):
         missing = 2 - len({thing for thing, place in copies if place == goal})
         starts = _free_hands(world)
-        if holding:
+        if holding:  # what is held fills the goal first: putting it anywhere else only costs steps
             starts = [_Walk(world, world.at, frozenset(world.opened)).put(world.held, goal)]
             missing -= 1
         elsewhere = [(thing, place) for thing, place in copies if place != goal]

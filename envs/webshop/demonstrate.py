@@ -14,7 +14,7 @@ from configs.seeds import derive
 from envs.base import Observation
 from envs.demonstration import Walk, record
 from envs.webshop.env import WebshopEnv
-from envs.webshop.expert import SearchExpert
+from envs.webshop.expert import Buyer
 from envs.webshop.generate import generated_catalogue
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
@@ -38,13 +38,13 @@ def demonstrate(
         shop: The shop.
         goal: What to buy.
         seed: Of the buyer's draws, the mistakes and the random listing.
-        noise: See `SearchExpert`.
+        noise: See `Buyer`.
         mistakes: Probability that a step is a mistake.
         max_steps: Step limit.
         show_instruction: See `WebshopEnv`.
     """
     env = WebshopEnv(shop, max_steps, show_instruction=show_instruction)
-    expert = SearchExpert(seed=seed, noise=noise, max_steps=max_steps)
+    expert = Buyer(seed=seed, noise=noise, max_steps=max_steps)
     rng = random.Random(f"webshop mistakes {seed}")
     first = env.reset(goal, seed)
     expert.reset(goal.instruction)

@@ -59,7 +59,7 @@ class _Opened:
     left: bool = False
 
 
-class SearchExpert:
+class Buyer:
     """Plays one trajectory at a time; `reset`, then `act` once per step.
 
     Attributes:
@@ -109,7 +109,7 @@ class SearchExpert:
             ValueError: the page is not in mode "text".
         """
         if self._wish is None:
-            raise RuntimeError("SearchExpert.act before reset")
+            raise RuntimeError("Buyer.act before reset")
         view = read_page(observation)
         self._take_in(self._action, view)
         decide = {"start": self._at_start, "results": self._at_results, "item": self._at_item}
