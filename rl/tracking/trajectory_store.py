@@ -6,7 +6,7 @@ commands prompt_ids fresh response_ids logp_sampled forced finish response thoug
 admissible valid listed reward next_observation next_anchor next_commands`) and its credit (`votes`, whether
 statistics over peers count it, `return advantage token_advantage`, and the pipeline's `stage.column` ones).
 `logp_now`, the learner's log-probabilities before the update, is there if the run measured them.
-UnplayedResponse responses (`Step.unplayed`) are not kept.
+Unplayed responses (`Step.unplayed`) are not kept.
 """
 
 from __future__ import annotations
