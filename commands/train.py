@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
@@ -46,6 +46,7 @@ from rl.learner.forward import ResponseModel
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
+from rl.sync import Contract
 from rl.tracking.progress import Progress
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
@@ -58,9 +59,9 @@ def run(
     out: Path | None = None,
     nproc: int | None = None,
 ) -> None:
-    """Trains an experiment into `out` (or a new folder), or goes on with a run; ends with its result.
+    """Trains an experiment into `out` (or a new folder), or goes on with a run; prints its result at the end.
 
-    With `nproc` and DeepSpeed, starts so many processes that do; with the torch engine, uses so many threads.
+    `nproc` is the number of processes with DeepSpeed, and of CPU threads with the torch engine.
     """
     loaded, run_dir = start(experiment, overrides, resume, out)
     if nproc is not None and loaded.config.train.engine == "torch":
@@ -74,7 +75,7 @@ def run(
 def _launch(
     nproc: int, experiment: str | None, overrides: Sequence[str], resume: Path | None, run_dir: Path
 ) -> None:
-    """Has `nproc` processes train; ends this one with their code if they fail."""
+    """Starts `nproc` processes that train; exits with their code if they fail."""
     from commands.launch import launch
 
     place = ["--resume", str(run_dir)] if resume else ["--out", str(run_dir)]
@@ -86,7 +87,7 @@ def _launch(
 
 
 def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
-    """What every process of a run does; the first writes the files."""
+    """Trains, in every process of a run; only the first process writes files."""
     config = loaded.config
     check_world(loaded)
     pipeline = credit_pipeline(loaded)
@@ -119,15 +120,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
     if resumed:
         check_begun(run_dir, manifests)
 
-    checkpoints = Checkpoints(
-        run_dir / "checkpoints",
-        keep=config.checkpoint.keep,
-        tokenizer=tokenizer,
-        config=plain(config),
-        keep_best=config.checkpoint.keep_best,
-        upgrade=lambda saved: plain(validate(recorded(saved), {}, where="its newest checkpoint")),
-        ranks=ranks,
-    )
+    checkpoints = _checkpoints(config, run_dir, tokenizer, ranks)
     newest = checkpoints.latest()
     state = checkpoints.restore(newest, learner) if newest else TrainState()
     outputs = _outputs(loaded, run_dir, checkpoints, console, state.update if resumed else None, lead=lead)
@@ -149,16 +142,8 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
             policy,
             learner,
             pipeline,
-            settings=_play(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
-            schedule=RunSchedule(
-                config.train.updates,
-                config.seed,
-                config.eval.every,
-                config.checkpoint.every,
-                config.rollout.staleness,
-                probed,
-                config.logging.trajectories if config.logging.learner_logp else 0,
-            ),
+            settings=_settings(config, tasks.tasks, pool, prompts, pipeline, learner.engine.channel()),
+            schedule=_schedule(config, probed),
             outputs=outputs,
             state=state,
             services=services,
@@ -178,7 +163,7 @@ def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
 
 
 def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
-    """Refuses what only one process can do, in order."""
+    """Refuses a tree search in several processes or with stale weights."""
     if not any(isinstance(stage, TreeSearch) for stage in pipeline.steers):
         return
     if ranks.size > 1 or config.rollout.staleness:
@@ -189,7 +174,7 @@ def _check_ranks(config: Config, pipeline: Pipeline, ranks: Ranks) -> None:
 
 
 def _check_votes(config: Config, pipeline: Pipeline) -> None:
-    """Refuses a choice of groups by votes that are not cast yet."""
+    """Refuses filters that would choose groups before the mismatch mask is known."""
     train = config.train
     if pipeline.filters and train.mismatch == "mask" and train.masked_rows == "abstain":
         raise ConfigError(
@@ -197,6 +182,20 @@ def _check_votes(config: Config, pipeline: Pipeline) -> None:
             "rolled out, before train.mismatch=mask knows which responses it leaves out: set "
             "train.masked_rows=vote, or another train.mismatch"
         )
+
+
+def _checkpoints(
+    config: Config, run_dir: Path, tokenizer: PreTrainedTokenizerBase, ranks: Ranks
+) -> Checkpoints:
+    return Checkpoints(
+        run_dir / "checkpoints",
+        keep=config.checkpoint.keep,
+        tokenizer=tokenizer,
+        config=plain(config),
+        keep_best=config.checkpoint.keep_best,
+        upgrade=lambda saved: plain(validate(recorded(saved), {}, where="its newest checkpoint")),
+        ranks=ranks,
+    )
 
 
 def _outputs(
@@ -208,7 +207,7 @@ def _outputs(
     *,
     lead: bool,
 ) -> Outputs:
-    """Where a process's results go: nowhere but into checkpoints, unless it is the first."""
+    """Where a process's results go; only the first process writes more than checkpoints."""
     config = loaded.config
     progress = Progress(config.train.updates, config.trajectories, console)
     tracker = NoTracker()
@@ -224,7 +223,19 @@ def _outputs(
     return Outputs(tracker, checkpoints, store, progress)
 
 
-def _play(
+def _schedule(config: Config, probed: Contract | None) -> RunSchedule:
+    return RunSchedule(
+        config.train.updates,
+        config.seed,
+        config.eval.every,
+        config.checkpoint.every,
+        config.rollout.staleness,
+        probed,
+        config.logging.trajectories if config.logging.learner_logp else 0,
+    )
+
+
+def _settings(
     config: Config,
     tasks: Sequence[Task],
     pool: EnvPool,

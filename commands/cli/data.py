@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 data_app = typer.Typer(
-    no_args_is_help=True, help="Make games or a shop, import published ones, or look into data."
+    no_args_is_help=True, help="Make games or a shop, import published ones, or inspect data."
 )
 
 Split = Annotated[str, typer.Option(help="train, valid_seen or valid_unseen (rooms never used in train).")]
-Difficulty = Annotated[float, typer.Option(min=0.0, max=1.0, help="0 few receptacles … 1 full-size rooms.")]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same games.")]
+Difficulty = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="From 0 (few receptacles) to 1 (full-size rooms).")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Equal seeds give equal games.")]
 
 
 @data_app.command(
@@ -30,10 +32,10 @@ def data_alfworld(
     n: Annotated[int, typer.Option("--n", min=1, help="Number of games to make.")] = 1000,
     difficulty: Difficulty = 1.0,
     seed: Seed = 0,
-    data: Annotated[Path | None, typer.Option(help="Look into this .jsonl(.xz) file or folder.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Inspect this .jsonl(.xz) file or folder.")] = None,
     show: Annotated[str | None, typer.Option(help="Print the game whose id contains this.")] = None,
 ) -> None:
-    """Write generated games (every one solvable, splits disjoint), or look into existing data."""
+    """Write generated games (all solvable, no game in two splits), or inspect existing data."""
     from commands.data import alfworld
 
     if generate:
@@ -57,26 +59,32 @@ def data_webshop(
         "data/webshop"
     ),
     n: Annotated[int, typer.Option("--n", min=1, help="Number of products to make.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same shop.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal shops.")] = 0,
     products: Annotated[
-        Path | None, typer.Option(help="Import this items_shuffle*.json (each file may be packed: .gz).")
+        Path | None, typer.Option(help="Import this items_shuffle*.json (all files may be gzipped: .gz).")
     ] = None,
-    attributes: Annotated[Path | None, typer.Option(help="… with this items_ins*.json.")] = None,
-    human: Annotated[Path | None, typer.Option(help="… and this items_human_ins.json.")] = None,
+    attributes: Annotated[Path | None, typer.Option(help="With --products: its items_ins*.json.")] = None,
+    human: Annotated[Path | None, typer.Option(help="With --products: its items_human_ins.json.")] = None,
     nouns: Annotated[
-        Path | None, typer.Option(help="… and nouns found before (default: found now, with spaCy).")
+        Path | None,
+        typer.Option(help="With --products: nouns found before (default: found now, with spaCy)."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Import only the first records.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="With --products: import only so many records, from the first.")
+    ] = None,
     skip_malformed: Annotated[
         bool, typer.Option("--skip-malformed", help="Leave malformed products out instead of failing.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Look into this folder.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Inspect this folder.")] = None,
     show: Annotated[str | None, typer.Option(help="Print this product, or search for these words.")] = None,
     report_splits: Annotated[
-        bool, typer.Option("--report-splits", help="Print what its test goals share with training, by rule.")
+        bool,
+        typer.Option(
+            "--report-splits", help="With --data: print what its test goals share with training, by rule."
+        ),
     ] = False,
 ) -> None:
-    """Generate a shop, or import the published files, into a folder workers share; or look into one."""
+    """Generate a shop, or import the published files, into a folder that workers share; or inspect one."""
     from commands.data import webshop
 
     if [generate, products is not None, data is not None].count(True) != 1:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 play_app = typer.Typer(no_args_is_help=True, help="Play a game in the terminal.")
 random_app = typer.Typer(
-    no_args_is_help=True, help="What acting at random achieves: the floor of every table."
+    no_args_is_help=True, help="Measure what random actions achieve, as a lower bound for comparisons."
 )
 
 DataPath = Annotated[
     str, typer.Option("--data", help="`generated`, a .jsonl(.xz) file, or a folder of games.")
 ]
-MaxSteps = Annotated[int, typer.Option(min=1, help="Step limit of a trajectory.")]
+MaxSteps = Annotated[int, typer.Option(min=1, help="Limit of steps per trajectory.")]
 Rule = Annotated[str, typer.Option(help="How goals are split: by_product, papers or upstream.")]
 Goals = Annotated[str, typer.Option(help="synthetic or human.")]
-Products = Annotated[int, typer.Option(min=1, help="Generated shop: its products.")]
+Products = Annotated[int, typer.Option(min=1, help="Number of products in a generated shop.")]
 ShopData = Annotated[str, typer.Option("--data", help="`generated`, or a folder of `run.py data webshop`.")]
 ShopSplit = Annotated[str, typer.Option(help="train, eval or test.")]
 Tasks = Annotated[int, typer.Option("--n", min=1, help="Number of tasks.")]
@@ -38,10 +38,8 @@ def play_alfworld(
 ) -> None:
     """Play one game yourself."""
     from commands.play import play
-    from configs.schema import EnvConfig
 
-    env = EnvConfig(data=data, difficulty=difficulty, data_seed=seed, max_steps=max_steps)
-    play(env, split, seed=seed, among=20)
+    play(_games(data, difficulty, seed, max_steps), split, seed=seed, among=20)
 
 
 @play_app.command("webshop")
@@ -71,10 +69,8 @@ def random_agent_alfworld(
 ) -> None:
     """Draw every command uniformly from the admissible ones."""
     from commands.play import random_agent
-    from configs.schema import EnvConfig
 
-    env = EnvConfig(data=data, difficulty=difficulty, data_seed=seed, max_steps=max_steps)
-    random_agent(env, split, n, seed=seed)
+    random_agent(_games(data, difficulty, seed, max_steps), split, n, seed=seed)
 
 
 @random_app.command("webshop")
@@ -92,6 +88,12 @@ def random_agent_webshop(
     from commands.play import random_agent
 
     random_agent(_shop(data, goals, rule, products, seed, max_steps), split, n, seed=seed)
+
+
+def _games(data: str, difficulty: float, seed: int, max_steps: int) -> EnvConfig:
+    from configs.schema import EnvConfig
+
+    return EnvConfig(data=data, difficulty=difficulty, data_seed=seed, max_steps=max_steps)
 
 
 def _shop(data: str, goals: str, rule: str, products: int, seed: int, max_steps: int) -> EnvConfig:

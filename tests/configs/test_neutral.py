@@ -1,4 +1,4 @@
-"""The table of options that do not change what a run is, held against the schema and its three users."""
+"""The table of options that do not change what a run is, compared with the schema and its three users."""
 
 from collections.abc import Iterator
 

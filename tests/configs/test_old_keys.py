@@ -7,7 +7,7 @@ import pytest
 from commands.build.declared import check_world
 from commands.replay import _said
 from configs.check import validate
-from configs.load import load, load_run, write_config
+from configs.load import load, load_run
 from configs.old_keys import recorded, recorded_key
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
@@ -52,6 +52,16 @@ def test_a_misspelt_old_name_is_refused_like_a_misspelt_new_one():
             check_world(load("webshop_cpu", [f"{path}.prodcts=3"]))
 
 
+def opened(folder, saved, sources, now):
+    """Writes a run folder of the time; it must load, and be read by reports, as the configuration `now`."""
+    (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    (folder / "sources.json").write_text(json.dumps(sources), encoding="utf-8")
+    assert load_run(folder).config == now
+    run = RunFolder.read(folder)
+    assert run.config == now.model_dump(mode="json")
+    return run
+
+
 @pytest.mark.parametrize(
     ("preset", "shop"), [("webshop_cpu", SHOP), ("alfworld_cpu", {**SHOP, "ids": "asin"})]
 )
@@ -60,14 +70,7 @@ def test_an_old_run_folder_is_the_run_it_was(tmp_path, preset, shop):
     now = load(preset).config
     saved = as_of_old(now, shop)
     assert validate(recorded(saved), {}) == now
-    write_config(now, tmp_path / "config.json")
-    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
-    (tmp_path / "sources.json").write_text(
-        json.dumps({"env.webshop.products": "mine.yaml"}), encoding="utf-8"
-    )
-    assert load_run(tmp_path).config == now
-    run = RunFolder.read(tmp_path)
-    assert run.config == now.model_dump(mode="json")
+    run = opened(tmp_path, saved, {"env.webshop.products": "mine.yaml"}, now)
     assert run.source("env.options.products") == "mine.yaml"
 
 
@@ -114,12 +117,6 @@ def test_a_run_folder_with_a_stages_old_name_is_the_run_it_was(tmp_path):
     saved = now.model_dump(mode="json")
     credit = saved["credit"]
     credit["stages"] = {k.replace("tree_search", "branch"): v for k, v in credit["stages"].items()}
-    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
-    (tmp_path / "sources.json").write_text(
-        json.dumps({"credit.stages.branch.g_max": "command line"}), encoding="utf-8"
-    )
-    assert load_run(tmp_path).config == now
-    run = RunFolder.read(tmp_path)
-    assert run.config == now.model_dump(mode="json")
+    run = opened(tmp_path, saved, {"credit.stages.branch.g_max": "command line"}, now)
     assert run.source("credit.stages.tree_search.g_max") == "command line"
     assert _said(tmp_path, now)["tree_search"] == {"g_max": 3}
