@@ -64,6 +64,6 @@ def random_agent(env_config: EnvConfig, split: str, n: int, *, seed: int) -> Non
     speed = steps / (time.monotonic() - started)
     print(
         f"random agent: success {successes / len(tasks):.2f} [{low:.2f},{high:.2f}], score "
-        f"{score / len(tasks):.2f} on {len(tasks)} tasks, {steps / len(tasks):.1f} steps a task, "
+        f"{score / len(tasks):.2f} on {len(tasks)} tasks, {steps / len(tasks):.1f} steps per task, "
         f"{speed:,.0f} steps/s"
     )

@@ -44,7 +44,7 @@ def run(
 
     Args:
         experiment: Whose prompts and held-out tasks are used; its world has the lessons.
-        work: Holds the state after each shard; a run found there is gone on with. None: a folder in runs/.
+        work: Holds the state after each shard; a run found there is continued. None: a folder in runs/.
         out: Folder of the finished policy; `work`/policy if None.
         tokens: Tokens to train on, in all; as shipped if None.
         seed: Seeds everything.
@@ -94,7 +94,7 @@ def run(
 
 
 class _Stopped(Exception):
-    """As many shards as were asked for are done, and there are more."""
+    """The requested number of shards is done, and there are more."""
 
 
 class _Record:
@@ -182,7 +182,7 @@ def _provenance(
 
 
 def _compare(made: Mapping[str, Any], folder: Path) -> str:
-    """The result in one line, beside the shipped policy's if that was made with the same options."""
+    """The result in one line, with the shipped policy's if that was made with the same options."""
     figures = made["evaluation"]
     rate = f"{figures['success']:.2f} [{figures['lo']:.2f},{figures['hi']:.2f}]"
     line = f"success {rate} on {figures['tasks']} tasks"

@@ -117,6 +117,15 @@ class Outcome:
         return self.terminated or self.truncated
 
 
+def reply_digest(observation: Observation, outcome: Outcome | None) -> str:
+    """Returns a digest of all that `reset` (no outcome) or `step` returned; the same in any process."""
+    told = (observation.text, observation.anchor, *observation.admissible)
+    if outcome is not None:
+        ends = outcome.terminated, outcome.truncated, outcome.success
+        told += (repr((outcome.reward, outcome.score, *ends)),)
+    return hashlib.blake2b("\0".join(told).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
 class Env(ABC):
     """One environment instance.
 

@@ -40,7 +40,7 @@ class Checker:
         steps: Longest random walk.
         limit: More steps than any trajectory may take.
         choose: Picks an action; the default draws an admissible one, and "look" where none is listed.
-        refused: Tells from an outcome that the action was not accepted; None if that cannot be seen.
+        refused: Tells from an outcome whether the action was refused; None if an outcome does not show it.
     """
 
     make_env: Callable[[], Env]

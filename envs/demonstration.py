@@ -1,8 +1,8 @@
-"""Walks that a policy may imitate: an expert's, with mistakes thrown in where asked for, in any environment.
+"""Demonstrations for a policy to imitate: an expert plays any environment, with random mistakes if asked for.
 
-An expert alone never errs, so nothing shows an imitator the way back from a refused command. With mistakes, a
-step is now and then somebody else's, and the expert goes on from what came of it (as in DAgger, arXiv
-1011.0686, but with drawn mistakes in place of the learner's own).
+An expert alone never errs, so an imitator never sees how to recover from a refused command. With mistakes,
+some steps are replaced by wrong ones and the expert goes on from there (as in DAgger, arXiv 1011.0686, but
+with random mistakes instead of the learner's own).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from envs.base import Env, Observation, Outcome
 
 Mistake = Callable[[random.Random, Observation], tuple[str, str]]
-"""Draws a thought and an action of the expert's form that the situation does not call for."""
+"""Draws a wrong step: a thought and an action in the expert's form that do not fit the situation."""
 
 
 class Expert(Protocol):
@@ -67,13 +67,13 @@ class Walk:
 
 
 class Lessons(Protocol):
-    """A curriculum: walks of ever new tasks, in shards that a seed tells apart.
+    """A curriculum: demonstrations of ever new tasks, in numbered shards.
 
-    A frozen dataclass of the options that make its walks what they are; they are part of a policy's record.
+    A frozen dataclass of the options that decide its walks; they are written into the policy's provenance.
     """
 
     def __call__(self, seed: int, shard: int) -> Iterator[Walk]:
-        """Yields the walks of one shard worth imitating; equal arguments, equal walks."""
+        """Yields the walks of one shard that are worth imitating; equal arguments give equal walks."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def record(
         env: Just reset.
         first: What its reset returned.
         expert: Knows the task.
-        mistake: Makes a mistake of this environment.
-        rng: Of the mistakes.
+        mistake: Draws a mistake for this environment.
+        rng: Draws the mistakes.
         mistakes: Probability that a step is a mistake.
     """
     observation, steps = first, []

@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envs.base import Env, EnvError, Observation, Outcome
-from envs.pools.replies import check as digest
+from envs.base import Env, EnvError, Observation, Outcome, reply_digest
 
 TRIALS = 3
-"""Deep copies of an instance that are played beside the original for a step, to see that they agree."""
+"""How many deep copies of an instance are played one step along with the original, to see that they agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Seen:
 
 
 Key = str | Callable[[Seen], Any]
-"""Where something is to be had: a key of `info`, or a function of all that was returned."""
+"""Where to read a value: a key of `info`, or a function of all that was returned."""
 
 
 def itself(observation: Any) -> str:
@@ -68,7 +67,7 @@ class Reading:
         instruction: The task in a sentence, after `reset`; None: the first observation.
         admissible: Commands that would be accepted now; None: those of `commands`, if these are given.
         anchor: Key of "same place, same situation"; None: the text of the observation.
-        text: Makes a text of an observation that is none.
+        text: Turns an observation that is no text into one.
     """
 
     success: Key
@@ -106,8 +105,8 @@ class FromGymnasium(Env):
 
     `snapshots` says how to go back. "replay" resets with the task's seed and plays the actions again; every
     outcome on the way has to repeat. "deepcopy" copies the environment; the first copies of an instance are
-    played beside the original for a step, and have to do the same. The former needs time and a deterministic
-    environment, the latter one that can be copied.
+    played one step along with the original, and have to do the same. "replay" takes time and needs a
+    deterministic environment, "deepcopy" one that can be copied.
 
     Args:
         make: Makes the environment.
@@ -155,7 +154,7 @@ class FromGymnasium(Env):
         if self._reading.instruction is not None:
             instruction = str(self._read("instruction", self._seen))
         self.instruction = instruction
-        self._now = Moment(task, instruction, (), (digest(observation, None),), observation, over=False)
+        self._now = Moment(task, instruction, (), (reply_digest(observation, None),), observation, over=False)
         return observation
 
     def step(self, action: str) -> Outcome:
@@ -179,7 +178,7 @@ class FromGymnasium(Env):
             now.task,
             now.instruction,
             (*now.actions, action),
-            (*now.digests, digest(outcome.observation, outcome)),
+            (*now.digests, reply_digest(outcome.observation, outcome)),
             outcome.observation,
             outcome.done,
         )

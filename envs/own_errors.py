@@ -1,4 +1,4 @@
-"""What went wrong in somebody's own file, in one line: where, what, and what to change."""
+"""One-line messages for errors in a user's own file: where, what, and what to change."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def _remedy(module: str, file: Path | None) -> str:
     package, _, below = module.partition(".")
     if below and importlib.util.find_spec(package) is not None:
         return f"{package} is installed, but has no such part; is it the version you mean?"
-    beside = file is not None and (
+    is_neighbour = file is not None and (
         (file.parent / f"{package}.py").is_file() or (file.parent / package).is_dir()
     )
-    if beside:
+    if is_neighbour:
         return (
-            f"{package} lies beside the file, but a file is loaded by itself. Put it into the file, or make "
+            f"{package} lies next to the file, but a file is loaded by itself. Put it into the file, or make "
             "a package of both, install it and name it: env.name=package.module:Class"
         )
     return f"install what brings it (`pip install {package}`, if it is called so), or correct the name"

@@ -47,7 +47,7 @@ class OwnWorld(World):
 
     @classmethod
     def read_options(cls, env: Section) -> Mapping[str, Any]:
-        """See `World.read_options`: those that its constructor takes by name."""
+        """See `World.read_options`: the constructor's keyword arguments."""
         _check_options(find_class(env.name), env)
         return env.options
 
@@ -72,18 +72,17 @@ class OwnWorld(World):
     @classmethod
     def description(cls, env: Section) -> Description:
         """See `World.description`: the options, and the source of the world."""
-        from envs.wire.description import describe
+        from envs.wire.description import describe, module_digest
 
         options = {
             key: json.dumps(getattr(env, key), sort_keys=True)
             for key in ("max_steps", "anchor", "data_seed", "difficulty", "options")
         }
         own = find_class(env.name)
-        digest = hashlib.blake2b(_source(sys.modules[own.__module__]), digest_size=12).hexdigest()
-        return describe(own.__name__, options, code=digest)
+        return describe(own.__name__, options, code=module_digest(own))
 
     def _all(self, split: str) -> Sequence[Task]:
-        """All tasks of a split, checked; classes of before subsets were taken here have a parameter `n`."""
+        """All tasks of a split, checked; in older classes, `tasks` takes a number too: None for all."""
         self.check_split(split)
         takes_n = len(inspect.signature(self._world.tasks).parameters) > 1
         found = self._world.tasks(split, None) if takes_n else self._world.tasks(split)
@@ -168,13 +167,6 @@ def _load_module(place: str) -> ModuleType:
         raise ConfigError(
             f"env.name: there is no module {place!r}. Install it, or name a file: path/to/FILE.py:Class"
         ) from error
-
-
-def _source(module: ModuleType) -> bytes:
-    """The module's file; of a package, all its Python files."""
-    path = Path(module.__file__)
-    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
-    return b"\0".join(file.read_bytes() for file in files)
 
 
 def _check_options(cls: type, env: Section) -> None:

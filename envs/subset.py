@@ -1,7 +1,7 @@
-"""How some of a split's tasks are taken: in the proportions of its families, however they are stored.
+"""Chooses some of a split's tasks, in the proportions of its families and however they are stored.
 
-Which tasks are taken depends on their ids and families, on how many are wanted and on a seed, and on nothing
-else. A smaller subset is part of every larger one of the same seed.
+The choice depends only on the ids and families, on how many are wanted and on a seed. A smaller subset is
+part of every larger one of the same seed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from envs.base import Task
 def subset(ids: Sequence[str], families: Sequence[str], n: int, seed: int) -> list[int]:
     """Chooses `n` of the tasks, each family's number its share of `n`, rounded up or down.
 
-    Within a family the order is that of a keyed hash of the ids; whose turn it is, `turns` says.
+    Within a family the order is that of a keyed hash of the ids; `turns` decides between families.
 
     Args:
         ids: Of all tasks, each once.
@@ -83,7 +83,7 @@ def turns(sizes: Mapping[str, int]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Roster:
-    """All tasks of a split: what they are called is known before any of them is made.
+    """All tasks of a split; their ids and families are known before any task is made.
 
     Attributes:
         size: How many there are.

@@ -18,7 +18,7 @@ from envs.base import Env, EnvError, Observation, Task
 
 
 class AnyText(Text):
-    """Any string up to a length. `Text` has to list its characters; ours are only those it samples."""
+    """Any string up to a length. `Text` has to list its characters; this list is used for sampling only."""
 
     def __init__(self, max_length: int) -> None:
         super().__init__(max_length, min_length=0, charset=string.printable)
@@ -34,11 +34,11 @@ class AnyText(Text):
 class ToGymnasium(gymnasium.Env[str, str]):
     """One of our environments with Gymnasium's interface.
 
-    Actions are commands. `reset` draws a task, or takes `options={"task": ID}`. The information beside an
-    observation: `admissible`, `anchor`, `instruction`, `task`, `family`, `success` and `score`.
+    Actions are commands. `reset` draws a task, or takes `options={"task": ID}`. The information that comes
+    with an observation: `admissible`, `anchor`, `instruction`, `task`, `family`, `success` and `score`.
 
     Args:
-        env: The environment; from now on this object's own.
+        env: The environment; this object owns it from now on.
         tasks: Tasks to draw from.
         render_mode: `ansi`: `render` returns the current observation.
         max_length: Characters that the observation space allows, and (a hundredth) a sampled action has.

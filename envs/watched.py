@@ -1,4 +1,4 @@
-"""An environment under watch: what it returns has the right types, and global random state is left alone.
+"""Watches an environment: it returns the right types and leaves global random state alone.
 
 Part of the conformance kit (`envs.checks`). The messages say what to change.
 """
@@ -63,7 +63,7 @@ class Watched(Env):
         before = global_states()
         found = call()
         for name, state in global_states().items():
-            # What was imported meanwhile has no state before.
+            # A library imported during the call has no earlier state.
             if name in before and state != before[name]:
                 raise NonConforming(f"{what} draws from the global random state of `{name}`. {DRAW}")
         return found
@@ -114,7 +114,7 @@ def global_states() -> dict[str, Any]:
 
 @contextmanager
 def other_global_state(seed: int) -> Iterator[None]:
-    """Puts the global generators into another state, and back at the end."""
+    """Puts the global generators into another state, and restores them at the end."""
     torch = sys.modules.get("torch")
     kept = random.getstate(), np.random.get_state(), torch and torch.random.get_rng_state()
     random.seed(seed)

@@ -1,4 +1,4 @@
-"""The contract between a world and whoever opens it: tasks and environments of one kind.
+"""The contract of a world: tasks of one kind, and environments that play them.
 
 A built-in world is a folder `envs/NAME/` with a class deriving from `World`, and one line in
 `configs/worlds.py`. A class of one's own needs less (docs/environments.md): `envs.own_world` makes a
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from configs.params import Checked
 from configs.text import ConfigError, suggest
+from configs.worlds import WORLDS
 from envs.base import Env, Task
 from envs.demonstration import Curriculum
 from envs.subset import Chosen, Roster
@@ -53,11 +54,11 @@ class Options(Checked):
 class World(ABC):
     """Tasks and environments of one kind; what they share is loaded once.
 
-    Every world's subsets are taken here, so that there is one way to take them: `envs.subset`.
+    `choose` takes the subsets of every world, so that all do it alike (`envs.subset`).
 
     Attributes:
         Options: The class of its own options.
-        noun: What its tasks are called where results are told.
+        noun: What its tasks are called in results.
         papers_tail: Characters from the end of a response without an action that the papers' public code
             plays instead (`prompt.parse=papers`).
         env: The section `env`.
@@ -98,8 +99,8 @@ class World(ABC):
 
         Args:
             split: Its name.
-            n: How many are wanted. Only a world that makes tasks one by one, each drawn as the others, heeds
-                it, and makes so many.
+            n: How many are wanted. Only a world that draws its tasks independently uses it, and makes that
+                many.
 
         Raises:
             ConfigError: There is no such split.
@@ -111,7 +112,7 @@ class World(ABC):
         """Makes one environment instance."""
 
     def source(self) -> Mapping[str, Any]:
-        """Says in plain values where the tasks come from; for people who read a manifest."""
+        """Says in plain values where the tasks come from; written into manifests."""
         env = self.env
         told = {"data": env.data, "data_seed": env.data_seed, "difficulty": env.difficulty}
         return told | asdict(self.options)
@@ -124,19 +125,23 @@ class World(ABC):
 
     @classmethod
     def description(cls, env: Section) -> Description:
-        """Says what is played, so that a client and a server can compare; opens nothing."""
-        from envs.wire.description import describe
+        """Describes what is played, so that client and server can compare it; opens nothing."""
+        from envs.wire.description import describe, module_digest
 
         told = {key: getattr(env, key) for key in ("max_steps", "anchor", "data", "data_seed", "difficulty")}
-        return describe(env.name, told | asdict(cls.read_options(env)))
+        told |= asdict(cls.read_options(env))
+        if env.name in WORLDS:
+            return describe(env.name, told)
+        # A file may stand elsewhere on the server: its class and its content say whether they are the same.
+        return describe(cls.__name__, told, code=module_digest(cls))
 
     @classmethod
     def lessons(cls) -> Curriculum | None:
-        """Returns what a policy can learn from before it is trained; None if nobody demonstrates."""
+        """Returns the demonstrations for a warm start (`run.py warmstart`); None if there are none."""
         return None
 
     def families(self, roster: Roster) -> Sequence[str]:
-        """Returns the families that tasks can have, so that absent ones can be named: here, a split's own."""
+        """Returns all families of tasks, so that tables can list absent ones: here, those in the split."""
         return sorted(set(roster.names()[1]))
 
     def choose(self, split: str, n: int | None = None) -> Chosen:

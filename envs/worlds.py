@@ -1,4 +1,4 @@
-"""The one door to a world: this project's (`configs.worlds`) and one's own by the same name in `env.name`."""
+"""Opens worlds by the name in `env.name`: the built-in ones (`configs.worlds`) and a user's own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from envs.world import Section, World
 
 
 def world_class(name: str) -> type[World]:
-    """Returns what opens the world of that name, and describes it.
+    """Returns the class of the world of that name.
 
     Raises:
-        ConfigError: It is one of the user's own, and cannot be found or used.
+        ConfigError: It is a user's own, and cannot be found or used.
     """
     if name in WORLDS:
         module, _, cls = WORLDS[name].partition(":")

@@ -40,7 +40,7 @@ def open_pool(env: EnvConfig, world: World) -> EnvPool:
 
 
 def process_pool(env: EnvConfig, workers: int | None) -> ProcessPool:
-    """Returns a pool of worker processes (None: one a core), each with a world of its own."""
+    """Returns a pool of worker processes (None: one per core), each with a world of its own."""
     return ProcessPool(EnvMaker(env), workers)
 
 

@@ -1,4 +1,4 @@
-"""`run.py check-env`: an environment, held to its contract before anything is trained on it."""
+"""`run.py check-env`: compares an environment with its contract before anything is trained on it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from commands.check_env.splits import check_disjoint
 from configs.load import load
 from configs.schema import EnvConfig
 from configs.text import ConfigError
+from configs.worlds import WORLDS
 from envs.base import EnvError, Task
 from envs.checks import NonConforming, check_env
 from envs.own_errors import in_words
-from envs.own_world import OwnWorld, find_class
+from envs.own_world import find_class
 from envs.wire.task_book import task_digest
 from envs.world import World
 from envs.worlds import open_world
 
 
 def run(experiment: str, overrides: Sequence[str], n: int, splits: Sequence[str]) -> None:
-    """Checks the environment of an experiment on `n` tasks of some splits, of each family its share.
+    """Checks the environment of an experiment on `n` tasks per split, in proportion to its families.
 
     Args:
-        splits: The experiment's two, that of training and that of evaluation, if empty.
+        splits: Names of splits; if empty, the experiment's two: of training and of evaluation.
 
     Raises:
         ConfigError: See `configs.load.load` and `open_world`.
@@ -88,8 +89,8 @@ def _alike(tasks: Sequence[Task], others: Sequence[Task]) -> bool:
 
 
 def _everything(world: World, tasks: Mapping[str, Sequence[Task]]) -> Mapping[str, Sequence[Task]]:
-    """The tasks to compare: all of a world of somebody's own, whose lists are cheap; else those played."""
-    return {split: world.tasks(split) for split in tasks} if isinstance(world, OwnWorld) else tasks
+    """The tasks to compare: those played; of somebody's own world all, since its lists are cheap."""
+    return tasks if world.env.name in WORLDS else {split: world.tasks(split) for split in tasks}
 
 
 @contextmanager
@@ -108,4 +109,4 @@ def _told(env: EnvConfig, what: str) -> Iterator[None]:
 
 def _file_of(env: EnvConfig) -> Path | None:
     """Where somebody's own world is written."""
-    return Path(inspect.getfile(find_class(env.name))) if ":" in env.name else None
+    return None if env.name in WORLDS else Path(inspect.getfile(find_class(env.name)))

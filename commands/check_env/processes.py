@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from configs.schema import EnvConfig
-from envs.base import Env, Task
+from envs.base import Env, Task, reply_digest
 from envs.checks import Checker, NonConforming, choose_admissible
-from envs.pools.replies import check as digest
 from envs.wire.task_book import task_digest
 from envs.worlds import open_world
 
@@ -99,10 +98,10 @@ def _walk(make_env: Callable[[], Env], task: Task) -> Played:
 
 def _replayed(make_env: Callable[[], Env], task: Task, actions: Sequence[str]) -> Played:
     env = make_env()
-    seen = [digest(env.reset(task, 0), None)]
+    seen = [reply_digest(env.reset(task, 0), None)]
     for action in actions:
         outcome = env.step(action)
-        seen.append(digest(outcome.observation, outcome))
+        seen.append(reply_digest(outcome.observation, outcome))
         if outcome.done:
             break
     env.close()

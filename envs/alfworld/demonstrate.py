@@ -1,6 +1,6 @@
-"""Walks of the search expert, with mistakes thrown in where asked for, and lessons made of them.
+"""Demonstrations by the search expert, with random mistakes if asked for, and the lessons made of it.
 
-A mistake is a thing taken that is not there, a place gone to that does not exist, or an idle command.
+A mistake is taking a thing that is not there, going to a place that does not exist, or an idle command.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def demonstrate(
 
 
 def _mistake(rng: random.Random, goal: Goal, places: list[str]) -> tuple[str, str]:
-    """Draws a thought and a command of the expert's form that the situation does not call for."""
+    """Draws a wrong step: a thought and a command in the expert's form that do not fit the situation."""
     place = rng.choice(places)
     draw = rng.random()
     if draw < 0.4:
@@ -73,10 +73,10 @@ class AlfworldLessons:
     """Won walks on generated training games; see `envs.demonstration.Lessons`.
 
     Attributes:
-        games: Games a shard.
-        difficulty: Range of the games' difficulty, drawn a shard at a time.
-        noise: Range of the expert's exploration noise, drawn a game at a time.
-        mistakes: Range of the share of steps that are mistakes, drawn a game at a time.
+        games: Games per shard.
+        difficulty: Range of the games' difficulty, drawn once per shard.
+        noise: Range of the expert's exploration noise, drawn once per game.
+        mistakes: Range of the share of steps that are mistakes, drawn once per game.
         max_steps: Step limit of a walk; longer ones are left out.
     """
 

@@ -34,7 +34,7 @@ from envs.alfworld.text import Entity
 
 NOTHING_HAPPENS = "Nothing happens."
 _GAMES_KEPT = 64
-# What `situation` tells: where the agent is, what it holds, and which of these hold of that object.
+# What `situation` reports: where the agent is, what it holds, and which of these are true of that object.
 _PLACE, _HELD = "atlocation", "holds"
 _CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "issliced": "sliced", "istoggled": "on"}
 
@@ -66,7 +66,7 @@ class CompiledGame:
         self._situation_key = key_of(told)
         self._tracked = rules.reads | goal_reads | told
         self._goal_key = key_of(goal_reads)
-        # Sizes hold what a group of eight meets in a trajectory; relations are the largest entries.
+        # Large enough for what a group of eight meets in one trajectory; relations are the largest entries.
         self._relations, self._commands, self._texts = Memo(128), Memo(2048), Memo(512)
         self._moves_of, self._wins, self._situations = Memo(256), Memo(512), Memo(256)
         self._applicable_of = tuple(Memo(256) for _ in rules.schemas)
@@ -87,7 +87,7 @@ class CompiledGame:
 
         Returns:
             The next state and the observation; the same state and "Nothing happens." for a command that is
-            not admissible. White space around a command is ignored, case is not.
+            not admissible. White space around a command is ignored; case matters.
         """
         action = self._find(state, command) or self._find(state, command.strip())
         if action is None:
@@ -112,7 +112,7 @@ class CompiledGame:
         return state._won
 
     def situation(self, state: State) -> str:
-        """Describes where the agent is, what it holds and the condition of that, for anchors."""
+        """Describes, for anchors, where the agent is, what it holds and the condition of what it holds."""
         key = self._situation_key(state.rels)
         text = self._situations.get(key)
         if text is None:
@@ -129,7 +129,7 @@ class CompiledGame:
         return text
 
     def _names(self, state: State, predicate: str) -> list[str]:
-        """Returns shown names of the last objects in a predicate's facts; none if the domain lacks it."""
+        """Returns the shown name of the last object in each fact of a predicate; none if it has no facts."""
         return [self.entities[row[-1]].name for row in self._rows(state, predicate)]
 
     def facts(self, state: State, predicate: str) -> list[tuple[str, ...]]:

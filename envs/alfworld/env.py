@@ -39,9 +39,9 @@ class AlfworldEnv(Env):
     Args:
         max_steps: Steps after which a trajectory is truncated. Refused commands count.
         anchor: What `Observation.anchor` holds. "text" is the raw observation, as published step-level credit
-            methods use it. "state" is the last observation that told something, the place, and the held
-            object with its condition: "Nothing happens." said in three places gives three anchors, and a
-            refused command leaves the anchor as it was, for the situation is the same.
+            methods use it. "state" is the last informative observation, the place, and the held object
+            with its condition: "Nothing happens." in three places gives three anchors, and a refused command
+            leaves the anchor as it was, because the situation is the same.
         reward: Reward of the winning step; every other step has 0.
 
     Raises:

@@ -26,7 +26,7 @@ from envs.alfworld.layouts import stats
 from envs.alfworld.memory import CLOSED, OPEN, UNSEEN, Memory, kind, number
 from envs.base import Observation
 
-# A room gives itself away by one receptacle class.
+# One receptacle class is enough to recognise the room.
 _TELLTALE = (("toilet", "bathroom"), ("microwave", "kitchen"), ("bed", "bedroom"))
 
 # Chance, for any class, of being where the table has never seen it (relative to 1 for the whole room).
@@ -46,7 +46,7 @@ class Subgoal:
 
 
 class SearchExpert:
-    """Plays one trajectory at a time; `reset`, then `act` once a step.
+    """Plays one trajectory at a time; `reset`, then `act` once per step.
 
     Attributes:
         thought: Subgoal of the last action, in words.
@@ -189,6 +189,7 @@ class SearchExpert:
         status, here = self._memory.status[place], place in self._memory.here
         to_open = 1.0 if status == CLOSED or here else _openable().get(kind(place), 0.0)
         steps = to_open + (not here)
+        # The table's chance is for all receptacles of the class together: each has its share.
         return self._priors.get(thing, {}).get(kind(place), _FLOOR) / (self._count[kind(place)] * steps)
 
     def _command(self, subgoal: Subgoal) -> str:
@@ -232,7 +233,7 @@ def _openable() -> dict[str, float]:
 
 
 def room_of(receptacles: Iterable[str]) -> str:
-    """Room that a list of receptacle names belongs to."""
+    """The room that has these receptacles."""
     kinds = {kind(r) for r in receptacles}
     return next((room for sign, room in _TELLTALE if sign in kinds), "living")
 

@@ -29,7 +29,7 @@ class DataError(EnvError):
 
 
 class _Packed:
-    """A text field kept compressed: a problem is 40 kB of text and 4 kB packed, and a set has thousands."""
+    """A text field kept compressed: a problem has 40 kB of text, 4 kB compressed, and a set has thousands."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._key = f"_packed_{name}"

@@ -115,9 +115,9 @@ def _read_folder(folder: Path, split: str) -> Game | None:
 
 
 def load_jsonl(path: str | Path, split: str | None = None, *, skip_corrupt: bool = False) -> list[Game]:
-    """Loads a compact set, one JSON game a line (`.jsonl`, or `.jsonl.xz`).
+    """Loads a compact set, one JSON game per line (`.jsonl`, or `.jsonl.xz`).
 
-    Keys of a line: `split`, `task_type`, `goal`, `pddl_params`, `id` (or `task` and `trial`), and either
+    Keys of each line: `split`, `task_type`, `goal`, `pddl_params`, `id` (or `task` and `trial`), and either
     `pddl_problem` or `game` (a whole game file with its own domain and grammar).
 
     Args:

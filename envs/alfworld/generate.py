@@ -40,8 +40,8 @@ _TARGET_CLOSED = 0.55
 _LAMP = "DeskLamp"
 _Placed = tuple[str, int, bool]  # class, index of the receptacle, whether inside it (else beside it)
 
-# Draws of a room for one task before another task is drawn, and tasks before giving up. A rare
-# receptacle is in one room of ten, and one problem of eight belongs to a validation split.
+# How many rooms are drawn for one task before another task is drawn, and how many tasks before giving up.
+# A rare receptacle is in one room of ten, and one problem of eight belongs to a validation split.
 _ROOM_TRIES = 200
 _TASK_TRIES = 20
 
@@ -94,8 +94,8 @@ def generate_games(
         families: A mapping to weights, or names in proportions of the official train split. Default: all.
 
     Returns:
-        Games with unique ids `split/family-Object-Receptacle-layout-digest`. A game takes 3 ms of one core at
-        difficulty 0 and 5 at 1 (validation splits up to 11), most of it to compile and to check it.
+        Games with unique ids `split/family-Object-Receptacle-layout-digest`. A game takes one core 3 ms at
+        difficulty 0 and 5 ms at 1 (validation splits up to 11), most of it to compile and to check it.
 
     Raises:
         ValueError: an argument out of range, or an unknown family or split.
@@ -154,7 +154,7 @@ def _furnish(rng: random.Random, split: str, difficulty: float, task: _Task) -> 
     if not task.goal and not any(kind == _LAMP for kind, _, _ in placed):
         places = stats()["rooms"][task.room]["fixtures"][_LAMP]["place"]
         placed.append((_LAMP, _spot(rng, places, receptacles), True))
-    rng.shuffle(placed)  # else an object's number would tell where it is
+    rng.shuffle(placed)  # otherwise an object's number would reveal where it is
     return _finish(split, task, room, receptacles, placed)
 
 
@@ -272,7 +272,7 @@ def summary(games: Iterable[Game]) -> dict[str, Any]:
     """Counts over games, for printing.
 
     Returns:
-        `games`, `families` and `rooms` (name → games), and the means a game of `receptacles`, `openable`,
+        `games`, `families` and `rooms` (name → games), and the means per game of `receptacles`, `openable`,
         `shared` (receptacles sharing a location), `objects` and `copies` (of the target class).
     """
     total: Counter[str] = Counter()

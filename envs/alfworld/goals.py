@@ -14,7 +14,7 @@ TOOLS = {
     "pick_cool_then_place_in_recep": "Fridge",
 }
 
-# Two sentences a family; `other` is the receptacle class, or the lamp in the look family.
+# Two sentences per family; `other` is the receptacle class, or the lamp in the look family.
 SENTENCES = {
     "pick_and_place_simple": ("put a {obj} in {other}", "put some {obj} on {other}"),
     "look_at_obj_in_light": ("look at {obj} under the {other}", "examine the {obj} with the {other}"),

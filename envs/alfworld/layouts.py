@@ -6,7 +6,7 @@ and `i` alone, so every run and every machine sees the same rooms. The first `TR
 room are for training (and `valid_seen`), the rest are held out for `valid_unseen`.
 
 All probabilities come from `layout_stats.json`, a table of counts measured on the official training
-games (27 scenes a room). It holds no game.
+games (27 scenes per room). It holds no game.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Holds the engine against transcripts of the reference engine, byte for byte."""
+"""Compares the engine with transcripts of the reference engine, byte for byte."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_parity(
 
     Args:
         games_path: A compact set (see `load_jsonl`) that holds the games of the transcripts.
-        transcripts_path: `.jsonl` or `.jsonl.xz`, one game a line: `split`, `task`, `trial`, `walks`, each
+        transcripts_path: `.jsonl` or `.jsonl.xz`, one game per line: `split`, `task`, `trial`, `walks`, each
             with `kind` and `steps` of `a`, `obs`, `adm`, `won`, `score`, `done` (`a` is null in the first).
         progress: Show a counter on standard error.
         every: Compare each n-th game only, for a quick look.

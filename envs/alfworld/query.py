@@ -31,7 +31,7 @@ class Compiler:
 
     Args:
         vocabulary: Numbers to compile against; grows as names are met.
-        sizes: Expected number of facts a predicate, which orders joins. Affects speed only.
+        sizes: Expected number of facts per predicate; orders joins. Affects speed only.
         typed: Predicate → types of its arguments, trusted to hold of every fact.
         subtype: `subtype(a, b)`: whether type a is b or below it.
     """
@@ -177,6 +177,7 @@ class Compiler:
         filters = [part for part, _ in parts if not isinstance(part, Atom) and part != And(())]
         missing, clauses = dict(variables), []
         while True:
+            # Filters go in as soon as their variables are bound: what fails early saves scans.
             for part in [part for part in filters if not (free_variables(part) & missing.keys())]:
                 clauses.append(f"if {self._expression(part, scope)}")
                 filters.remove(part)
@@ -187,7 +188,7 @@ class Compiler:
                 clauses.append(self._scan(atom, scope, missing))
                 for name in new:
                     clauses += self._guard_type(atom, name, missing.pop(name), scope)
-            elif missing:
+            elif missing:  # no atom says what it may be: any object of its type
                 name, kind = next(iter(missing.items()))
                 del missing[name]
                 scope[name] = self._new()
@@ -197,10 +198,11 @@ class Compiler:
         return _clauses(clauses)
 
     def _cost(self, atom: Atom, missing: Mapping[str, str]) -> float:
-        """Estimates how many rows a scan of `atom` yields now (0 for a plain membership test)."""
+        """Estimates how many rows a scan of `atom` yields now; less than any for a plain membership test."""
         open_args = sum(name in missing for name in atom.args)
         if not open_args:
             return -1.0
+        # As if facts were spread evenly: each bound argument leaves the same fraction of them.
         return self._sizes.get(atom.predicate, 0) ** (open_args / len(atom.args))
 
     def _scan(self, atom: Atom, scope: dict[str, str], missing: Mapping[str, str] | None = None) -> str:
@@ -218,7 +220,7 @@ class Compiler:
                 continue
             target = self._new()
             targets.append(target)
-            if name in scope and scope[name] in targets:
+            if name in scope and scope[name] in targets:  # p(x, x): the second x has to equal the first
                 equalities.append(f"if {target} == {scope[name]}")
             else:
                 scope[name] = target

@@ -1,6 +1,6 @@
 """Relations of a game state, and the numbers compiled code knows them by.
 
-A state holds one immutable `Relation` a predicate. Objects are integers that rank their names, so sorting
+A state holds one immutable `Relation` per predicate. Objects are integers that rank their names, so sorting
 rows of integers sorts rows of names.
 """
 

@@ -15,7 +15,7 @@ from envs.alfworld.query import Compiler
 from envs.alfworld.relations import Row, Vocabulary, World
 from envs.alfworld.text import TextCompiler
 
-# Facts a predicate has in an average official game at the start; orders joins, never changes a result.
+# Facts per predicate at the start of an average official game; orders joins, never changes a result.
 _TYPICAL_SIZES = {
     "cancontain": 161, "objecttype": 36, "objectatlocation": 36, "pickupable": 26, "inreceptacle": 26,
     "receptacletype": 19, "receptacleatlocation": 19, "cleanable": 10, "openable": 8, "coolable": 6,
@@ -24,7 +24,7 @@ _TYPICAL_SIZES = {
 
 # (slot, facts made true, facts made false)
 Change = tuple[int, frozenset[Row], frozenset[Row]]
-# What happens anyway, and (condition, values it is tested on, what happens if it held before).
+# What always happens, and (condition, values it is tested on, what happens if it held before).
 Effects = tuple[tuple[Change, ...], tuple[tuple[Callable[..., bool], Row, tuple[Change, ...]], ...]]
 
 
@@ -243,7 +243,7 @@ class Rules:
     def initial_facts(
         self, init: Iterable[tuple[str, ...]], kinds: Mapping[str, str], number: Mapping[str, int]
     ) -> list[set[Row]]:
-        """Sorts a problem's initial facts into one table a slot.
+        """Sorts a problem's initial facts into one table per slot.
 
         Args:
             init: Facts (predicate, object, …).

@@ -2,8 +2,8 @@
 
 It plans on the facts of a state (not through the engine's search): every choice of copy, order and
 receptacle is written out as a walk, and the shortest is returned. Used to prove that a generated game can be
-won, and to measure how far a state is from success. It is no teacher: it never looks for anything. It speaks
-the packaged grammar of 0.4 ("move x to y").
+won, and to measure how far a state is from success. It is no teacher: it never has to search for anything.
+Its commands are those of the packaged grammar of 0.4 ("move x to y").
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _World:
 
 @dataclass
 class _Walk:
-    """Commands so far, and what they changed that matters to the next ones."""
+    """Commands so far, and those of their effects that matter to the next ones."""
 
     world: _World
     at: str
@@ -199,7 +199,7 @@ def _two(world: _World, target: str, other: str) -> Iterator[_Walk]:
     for goal in world.of_kind(other):
         missing = 2 - len({thing for thing, place in copies if place == goal})
         starts = _free_hands(world)
-        if holding:
+        if holding:  # what is held fills the goal first: putting it anywhere else only costs steps
             starts = [_Walk(world, world.at, frozenset(world.opened)).put(world.held, goal)]
             missing -= 1
         elsewhere = [(thing, place) for thing, place in copies if place != goal]

@@ -27,7 +27,7 @@ class Memo(dict):
 
 
 class State:
-    """A situation of one game: one relation a predicate. Immutable; compares by facts."""
+    """A situation of one game: one relation per predicate. Immutable; compares by facts."""
 
     __slots__ = ("_moves", "_won", "rels")
 
@@ -68,7 +68,7 @@ class Action:
 
 
 class Moves:
-    """Admissible commands, sorted, beside their actions."""
+    """Admissible commands, sorted, with their actions."""
 
     __slots__ = ("actions", "commands")
 

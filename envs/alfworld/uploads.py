@@ -1,4 +1,4 @@
-"""Games that a server is sent: it has none of its own, and keeps the last used ones."""
+"""Games sent to a server, which has none of its own and keeps the ones used last."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envs.base import task_digest
 from envs.wire.messages import GameContent
 
 GAMES_KEPT = 8192
-"""Uploaded games a server keeps, the last used ones; 4 kB each, more where they bring a domain."""
+"""How many uploaded games a server keeps; 4 kB each, more where they bring a domain."""
 
 
 class UploadedGames:

@@ -25,7 +25,7 @@ class Alfworld(World):
     splits = tuple(OFFICIAL_COUNTS)
 
     def roster(self, split: str, n: int | None = None) -> Roster:
-        """See `World.roster`; there are as many generated games as are wanted, by default as official ones.
+        """See `World.roster`; `n` games are generated, by default as many as there are official ones.
 
         Each is drawn in the official proportions of the families, so the first n are a fair sample already,
         and more start with the same ones.

@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from envs.base import Env, EnvError, Outcome, Task
-from envs.pools.replies import Failure, Reply, Trace, check, diverged, raised
+from envs.base import Env, EnvError, Outcome, Task, reply_digest
+from envs.pools.replies import Failure, Reply, Trace, diverged, raised
 
 __all__ = ["EnvPool", "Failure", "LocalPool", "Reply"]
 
@@ -47,7 +47,7 @@ class EnvPool(ABC):
         """Starts a trajectory and plays actions; there is one reply, where it then stands.
 
         Args:
-            checks: What `check` says of the first replies, the opening's first. If one does not repeat, the
+            checks: The `reply_digest` of the first replies, the opening's first. If one does not repeat, the
                 trajectory has failed ("diverged").
 
         Raises:
@@ -119,7 +119,7 @@ class EnvPool(ABC):
         return sum(trace.outstanding for trace in self._traces.values())
 
     def checks(self, key: int) -> list[str]:
-        """Returns `check` of the replies up to the opening's, after that of a trajectory just begun."""
+        """Returns the `reply_digest` of each reply up to the opening's, from the task's start on."""
         return list(self._traces[key].checks)
 
     def wake(self) -> None:  # noqa: B027 (a pool that never waits has nothing to wake)
@@ -206,7 +206,7 @@ class LocalPool(EnvPool):
             if action is not None:
                 outcome = env.step(action)
                 observation = outcome.observation
-            digest = check(observation, outcome)
+            digest = reply_digest(observation, outcome)
             if number == len(trace.checks):
                 trace.checks.append(digest)
             elif trace.checks[number] != digest:

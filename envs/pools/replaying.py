@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from envs.base import Observation, Outcome
+from envs.base import Observation, Outcome, reply_digest
 from envs.pools.pool import EnvPool
-from envs.pools.replies import Failure, Reply, Trace, check, diverged
+from envs.pools.replies import Failure, Reply, Trace, diverged
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,7 @@ class RecoveringPool(EnvPool):
         if play is None:
             return
         trace = play.trace
-        digests = checks or [*trace.checks[:position], check(observation, outcome)]
+        digests = checks or [*trace.checks[:position], reply_digest(observation, outcome)]
         for number, (was, now) in enumerate(zip(trace.checks, digests, strict=False)):
             if was != now:
                 return self._fail(play, diverged(trace, number))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,7 +55,7 @@ class Trace:
         seed: Of its environment.
         actions: All actions since the task's start, those before a fork included.
         inherited: How many of them were played before the fork.
-        checks: `check` of the replies since the task's start, as far as they are known.
+        checks: `reply_digest` of the replies since the task's start, as far as they are known.
         outstanding: Whether a request has no reply yet.
         over: Whether it ended or failed.
     """
@@ -73,15 +72,6 @@ class Trace:
     def index(self) -> int:
         """Steps asked for since the trajectory was opened, forked or replayed."""
         return len(self.actions) - self.inherited
-
-
-def check(observation: Observation, outcome: Outcome | None) -> str:
-    """Returns a digest of all that a reply tells; equal replies have equal digests, in any process."""
-    told = (observation.text, observation.anchor, *observation.admissible)
-    if outcome is not None:
-        ends = outcome.terminated, outcome.truncated, outcome.success
-        told += (repr((outcome.reward, outcome.score, *ends)),)
-    return hashlib.blake2b("\0".join(told).encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 def raised(error: Exception, trace: Trace) -> Failure:

@@ -24,7 +24,7 @@ _BUTTONS = {name.lower() for name in (BACK_TO_SEARCH, PREVIOUS, NEXT, BUY)}
 
 
 def parse_action(action: str) -> tuple[str, str] | None:
-    """Splits `name[argument]`; the argument in lower case, None if the action has not that form.
+    """Splits `name[argument]`; the argument in lower case. None if the action does not have that form.
 
     The match is greedy and on the first line only: the name goes up to the last `[` that leaves an argument
     before the last `]`, and what follows that is ignored.
@@ -111,7 +111,7 @@ def _random_listing(shop: Shop, state: State) -> list[str]:
 
 
 def _turn_to(shop: Shop, state: State, number: int) -> State:
-    """Another page of the last search; a random listing is drawn anew, as published."""
+    """Another page of the last search; a random listing is drawn again, as in the published code."""
     if state.words[0] == "<r>":
         return _search(shop, state, state.words, number)
     return replace(state, place="results", number=number, asin="", sub="", options=())
@@ -130,7 +130,7 @@ def _click(shop: Shop, state: State, name: str, target: Part) -> State:
     if target.kind == "option":
         chosen = dict(state.options) | {target.name.lower(): name}
         return replace(state, place="item", sub="", options=tuple(chosen.items()))
-    return replace(state, place="item", sub="")  # a button that is not one here, which cannot be
+    return replace(state, place="item", sub="")  # cannot happen: only buttons of this page get here
 
 
 def _press(shop: Shop, state: State, name: str) -> State | None:

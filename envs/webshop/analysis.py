@@ -107,7 +107,7 @@ def _words_pattern() -> re.Pattern[str]:
         f"G{extended}G{extended}",
         f"(?:[ST]{extended})++",
         f"I{extended})",
-        "U++",  # alone no word, and passed over at once
+        "U++",  # not a word by itself; skipped at once
     )
     return re.compile("|".join(rules))
 

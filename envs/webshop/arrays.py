@@ -1,4 +1,4 @@
-"""Folders of arrays: they appear when all is written, and are memory-mapped when their checksums hold."""
+"""Folders of arrays: they appear only when completely written; opening checks them and memory-maps them."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from envs.webshop.store import Store, open_store
 
 
 class Catalogue:
-    """Products by id, and their search. Nothing in it changes, whichever way it is held.
+    """Products by id, and their search. It never changes, in memory or in a folder.
 
     Attributes:
         asins: Ids of all products, in load order.
         noun_source: Where the products' nouns come from ("spaCy en_core_web_sm 3.8.0"); "" where they have
-            none, and then no reward can be told.
+            none, and then rewards cannot be computed.
     """
 
     def __init__(

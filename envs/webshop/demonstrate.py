@@ -1,7 +1,7 @@
-"""Walks of the buyer of `expert.py`, with mistakes thrown in where asked for, and lessons made of them.
+"""Demonstrations by the buyer of `expert.py`, with random mistakes if asked for, and the lessons made of it.
 
-A mistake is something clicked that the page does not have, another product opened, a way back taken, a vague
-search. It never buys, since nothing comes after that.
+A mistake is clicking what the page does not have, opening another product, going back, or a vague search.
+A mistake never buys, because a purchase ends the trajectory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from configs.seeds import derive
 from envs.base import Observation
 from envs.demonstration import Walk, record
 from envs.webshop.env import WebshopEnv
-from envs.webshop.expert import SearchExpert
+from envs.webshop.expert import Buyer
 from envs.webshop.generate import generated_catalogue
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BUY
@@ -38,13 +38,13 @@ def demonstrate(
         shop: The shop.
         goal: What to buy.
         seed: Of the buyer's draws, the mistakes and the random listing.
-        noise: See `SearchExpert`.
+        noise: See `Buyer`.
         mistakes: Probability that a step is a mistake.
         max_steps: Step limit.
         show_instruction: See `WebshopEnv`.
     """
     env = WebshopEnv(shop, max_steps, show_instruction=show_instruction)
-    expert = SearchExpert(seed=seed, noise=noise, max_steps=max_steps)
+    expert = Buyer(seed=seed, noise=noise, max_steps=max_steps)
     rng = random.Random(f"webshop mistakes {seed}")
     first = env.reset(goal, seed)
     expert.reset(goal.instruction)
@@ -56,7 +56,7 @@ def demonstrate(
 
 
 def _mistake(rng: random.Random, instruction: str, observation: Observation) -> tuple[str, str]:
-    """Draws a thought and an action of the buyer's form that the situation does not call for."""
+    """Draws a wrong step: a thought and an action in the buyer's form that do not fit the situation."""
     buy = f"click[{BUY.lower()}]"
     clicks = [action for action in observation.admissible if action.startswith("click[") and action != buy]
     words = parse_wish(instruction).words or ("shop",)
@@ -77,12 +77,12 @@ class WebshopLessons:
 
     Attributes:
         products: Of each shop.
-        walks: Goals a shard, drawn from all of the shop's.
-        difficulty: Range of the shop's difficulty, drawn a shard at a time.
-        results_a_page: Range of that option of the shop, both ends included, drawn a shard at a time.
+        walks: Goals per shard, drawn from all of the shop's.
+        difficulty: Range of the shop's difficulty, drawn once per shard.
+        results_a_page: Range of that option of the shop, both ends included, drawn once per shard.
         ids: See `Shop`.
-        noise: Range of the buyer's haste and carelessness, drawn a walk at a time.
-        mistakes: Range of the share of steps that are mistakes, drawn a walk at a time.
+        noise: Range of the buyer's haste and carelessness, drawn once per walk.
+        mistakes: Range of the share of steps that are mistakes, drawn once per walk.
         max_steps: Step limit of a walk.
         show_instruction: See `WebshopEnv`.
     """

@@ -33,7 +33,7 @@ from envs.webshop.product import Product, ShopError
 from envs.webshop.store import MANIFEST
 
 VERSION = 2
-"""To be raised when equal seeds begin to decide something else."""
+"""Raise it when equal seeds begin to decide something else."""
 
 MOST_GOALS = 2**31 - 1
 

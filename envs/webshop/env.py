@@ -32,7 +32,7 @@ class Snapshot:
 
 
 class WebshopEnv(Env):
-    """Shops for one goal at a time. Deterministic; the seed of `reset` is used by `search[<r>]` alone.
+    """Plays one goal at a time. Deterministic; the seed of `reset` is used by `search[<r>]` alone.
 
     Success is a reward of exactly 1, the score is the reward of the purchase, 0 without one.
 
@@ -50,7 +50,7 @@ class WebshopEnv(Env):
         partial: Give `reward` times the score for any purchase instead.
 
     Raises:
-        EnvError: an option is out of range, or the catalogue cannot tell rewards.
+        EnvError: an option is out of range, or rewards cannot be computed from the catalogue.
     """
 
     def __init__(

@@ -26,12 +26,12 @@ from envs.webshop.reading import Offer, View, Wish, parse_wish, read_page, stem,
 # Share of the telling words that a product has to have; not all, since its kind may have another name there.
 _ENOUGH = 0.9
 
-# What a lower rank in the results costs a product, and an option it lacks, in shares of the telling words.
+# What a lower rank and a missing option cost a product, in shares of the telling words.
 # The search reads options and descriptions, which titles do not show, so rank says much.
 _A_RANK = 0.15
 _AN_OPTION = 0.15
 
-# Steps it takes at least to buy something from a list that is to be left for another.
+# Fewest steps it takes to leave a list for another one and buy something there.
 _TO_START_AGAIN = 5
 
 _TO_READ = ("features", "description")
@@ -48,7 +48,7 @@ class _Opened:
         lacking: Values asked for that it does not have.
         said: Words, without endings, that its pages have.
         read: Sub pages read.
-        left: Whether it was found wanting.
+        left: Whether it was rejected.
     """
 
     offer: Offer
@@ -59,8 +59,8 @@ class _Opened:
     left: bool = False
 
 
-class SearchExpert:
-    """Plays one trajectory at a time; `reset`, then `act` once a step.
+class Buyer:
+    """Plays one trajectory at a time; `reset`, then `act` once per step.
 
     Attributes:
         thought: What the last action is for, in words.
@@ -73,7 +73,7 @@ class SearchExpert:
             seed: Of its own random draws; one stream over all trajectories.
             noise: Probability of opening any product of a page instead of the most promising one, and of
                 buying what it looks at without reading on.
-            max_steps: Steps it reckons with.
+            max_steps: Step limit it plans for.
 
         Raises:
             ValueError: noise is no probability, or the steps do not suffice to buy anything.
@@ -109,7 +109,7 @@ class SearchExpert:
             ValueError: the page is not in mode "text".
         """
         if self._wish is None:
-            raise RuntimeError("SearchExpert.act before reset")
+            raise RuntimeError("Buyer.act before reset")
         view = read_page(observation)
         self._take_in(self._action, view)
         decide = {"start": self._at_start, "results": self._at_results, "item": self._at_item}
@@ -171,7 +171,7 @@ class SearchExpert:
         if best is not None and (self._suits(best) or not self._time_for_another(best)):
             if best.offer.key in here:
                 return self._look_at(here[best.offer.key])
-            if self._left > self._cost(best) + 1:  # it is elsewhere: its title finds it
+            if self._left > self._cost(best) + 1:  # it is not on this page: a search for its title finds it
                 title = " ".join(tokens(best.offer.title))
                 return f"find {title}", f"search[{title}]"
         if affordable:
@@ -227,7 +227,7 @@ class SearchExpert:
     def _share(self, said: set[str]) -> float:
         """Share of the telling words among some words.
 
-        People say much that tells nothing of a product; of theirs only words count that the shop uses too.
+        People write many words that say nothing about the product; only words that the shop uses too count.
         """
         wanted = self._wanted if self._wish.options else self._wanted & self._met
         return len(wanted & said) / len(wanted) if wanted else 1.0

@@ -3,7 +3,7 @@
 A product is drawn from a group (what its attributes and options may be) and a type (what it is called and
 costs) of `shop_words.json`. Product number i depends on the seed and i alone, so a larger shop begins with
 the smaller one. Every instruction asks for what its product has; no two option values of a product are alike,
-and none reads like a button of a page. Nouns come along, since it is known which words are none.
+and none reads like a button of a page. The nouns need no tagger: they are known from the word lists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOUN_SOURCE = "webshop generator 1"
 
 _IDS = 10**8
 
-_MOST_COMBINATIONS = 36  # of option values, so of synthetic goals a product
+_MOST_COMBINATIONS = 36  # of option values, so of synthetic goals per product
 _MOST_VALUES = 6  # of an option
 _MISSING = (0.6, 0.2)  # share of a group's options that a product does not have, easiest and hardest
 _NO_PRICE, _PRICE_RANGE = 0.06, 0.16  # shares of products
@@ -66,8 +66,8 @@ def generated_catalogue(n: int, *, seed: int, difficulty: float = 1.0) -> Catalo
 def _id(number: int) -> str:
     """Ten characters; different for numbers that differ modulo 10^8.
 
-    Digits, since a page shows an id in upper case and a click names it in lower case: letters are other
-    tokens then, and a small policy cannot copy what it does not see.
+    Digits only: a page shows an id in upper case, but a click names it in lower case. Letters would then be
+    other tokens, and a small policy could not copy the id.
     """
     return f"GN{number % _IDS:08}"
 

@@ -1,4 +1,4 @@
-"""The goals of a shop as a sequence: a goal is made when it is looked at, so a million cost megabytes."""
+"""The goals of a shop as a sequence: a goal is made when it is read, so a million cost only megabytes."""
 
 from __future__ import annotations
 

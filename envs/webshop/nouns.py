@@ -84,7 +84,7 @@ def load_nouns(path: str | Path) -> Nouns:
 
 
 def tag(titles: Iterable[str], models: Sequence[str] = MODELS) -> Nouns:
-    """Finds the nouns of titles with spaCy (about 8 ms a title), each different title once.
+    """Finds the nouns of titles with spaCy (about 8 ms per title), each different title once.
 
     Args:
         titles: What to tag.

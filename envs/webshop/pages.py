@@ -1,6 +1,6 @@
 """Pages of the shop as text, made straight from the products, in the two published text forms.
 
-A page is a list of parts. `text` shows their strings joined by ` [SEP] `; `text_rich` one a line, with
+A page is a list of parts. `text` shows their strings joined by ` [SEP] `; `text_rich` one per line, with
 buttons marked, selected options and visited products marked as clicked.
 """
 

@@ -1,4 +1,4 @@
-"""Holds rewards, goals and pages against those of the published environment, value for value."""
+"""Compares rewards, goals and pages with those of the published environment, value for value."""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ class Index:
         k = min(k, len(scores))
         if k <= 0:
             return []
+        # All that tie with the k-th score have to be ranked, since the ids decide between them.
         threshold = np.partition(scores, -k)[-k]
         best = np.flatnonzero(scores >= threshold if threshold > 0 else scores)
         # Stable, and `best` ascends: equal scores stay in the order of the ids.

@@ -21,7 +21,7 @@ IDS: tuple[Ids, ...] = ("asin", "rank")
 
 @dataclass(frozen=True)
 class Shop:
-    """What all visits share; one a process is enough.
+    """What all visits share; one per process is enough.
 
     Attributes:
         catalogue: The products and their search.

@@ -1,7 +1,7 @@
 """A catalogue in a folder, which all processes of a machine read through the page cache.
 
     manifest.json    format, version, counts, where the nouns come from, a checksum of each array
-    products.sqlite  one row a product, with a checksum of its own
+    products.sqlite  one row per product, with a checksum of its own
     *.npy            ids in load order, and the search index, memory-mapped
     goals-…/         what seeds decide about its goals, added when they are first asked for; see `draws.py`
 
@@ -36,7 +36,7 @@ _ARRAYS = (_IDS, *(field.name for field in fields(Index)))
 _COLUMNS = tuple(field.name for field in fields(Product))
 _TUPLES = ("bullets", "prices", "attributes", "instruction_attributes", "nouns")
 _CHUNK = 4096  # ids decoded at once
-_KEPT = 1024  # decoded products a process keeps, some 5 MB
+_KEPT = 1024  # decoded products kept per process, about 5 MB
 _AGAIN = "Delete the folder and import the shop again."
 _TABLE = "CREATE TABLE products (position INTEGER PRIMARY KEY, asin TEXT UNIQUE, checksum INTEGER, body BLOB)"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -83,3 +84,10 @@ def code_digest(name: str) -> str:
     for path in (*(_ENVS / file for file in _SHARED), *own):
         digest.update(path.relative_to(_ENVS).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def module_digest(cls: type) -> str:
+    """Returns a digest of the file that a class stands in; of a package, of all its Python files."""
+    path = Path(sys.modules[cls.__module__].__file__)
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    return hashlib.blake2b(b"\0".join(file.read_bytes() for file in files), digest_size=12).hexdigest()

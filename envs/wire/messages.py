@@ -105,7 +105,7 @@ class Answer(Wire):
 
 
 class GameContent(Wire):
-    """An ALFWorld game, uploaded once."""
+    """A task that travels whole, such as an ALFWorld game; uploaded once."""
 
     id: Text
     family: Text

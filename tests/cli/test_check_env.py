@@ -70,7 +70,7 @@ FAULTS = {
     "a neighbour": (
         IMPORTS,
         IMPORTS + "import beside\n",
-        r"number.py, line 2: there is no module 'beside' here: beside lies beside the .* make a package",
+        r"number.py, line 2: there is no module 'beside' here: beside lies next to the .* make a package",
     ),
     "a package missed later": (
         "        self.env, self.highest = env, highest",

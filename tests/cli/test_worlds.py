@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
@@ -10,8 +11,8 @@ from commands.build import pools
 from commands.serve_environments import environment
 from configs.load import load
 from configs.schema import EnvConfig
+from configs.text import ConfigError
 from configs.worlds import WORLDS
-from envs import worlds as tasks
 from envs.alfworld import FAMILIES, load_games, write_jsonl
 from envs.alfworld.generate import generate_games
 from envs.alfworld.uploads import UploadedGames
@@ -20,6 +21,7 @@ from envs.pools.remote import RemotePool
 from envs.subset import Roster, subset
 from envs.wire.description import describe
 from envs.world import World
+from envs.worlds import open_world
 from tests.toy import ToyEnv, toy_tasks
 
 STOREROOM = "docs/examples/storeroom.py:StoreroomWorld"
@@ -53,7 +55,7 @@ def toys(monkeypatch):
 def test_a_new_built_in_world_describes_itself(toys, monkeypatch):
     here = pools.description(toys)
     assert (here.name, here.options, here.code) == ("toys", {"max_steps": 8}, "of the toys")
-    world = tasks.open_world(toys)
+    world = open_world(toys)
     assert isinstance(world, Toys)
     task = world.tasks("train", 3)[2]
     assert world.task_book().find(task.id, task_digest(task)) == task
@@ -77,13 +79,13 @@ def test_what_the_others_say_is_what_it_was():
     }
     own = pools.description(EnvConfig(name=STOREROOM, options={"places": 4}))
     assert own.name == "StoreroomWorld" and own.options["options"] == '{"places": 4}'
-    assert isinstance(tasks.open_world(EnvConfig()).task_book(), UploadedGames)
+    assert isinstance(open_world(EnvConfig()).task_book(), UploadedGames)
 
 
 # --- one way to take a subset -------------------------------------------------------------------------------
 
 
-def worlds(folder):
+def sections(folder):
     games = generate_games("valid_seen", 60, seed=5, difficulty=0.0)
     write_jsonl(folder / "games.jsonl", sorted(games, key=lambda game: game.family))
     shop = {"products": 120}
@@ -97,8 +99,8 @@ def worlds(folder):
 
 @pytest.mark.parametrize("which", ["games", "shop", "papers", "own"])
 def test_every_world_takes_its_subsets_by_the_one_rule(tmp_path, which):
-    env, split = worlds(tmp_path)[which]
-    world = tasks.open_world(env)
+    env, split = sections(tmp_path)[which]
+    world = open_world(env)
     whole = world.tasks(split)
     ids, families = [task.id for task in whole], [task.family for task in whole]
     n = len(whole) // 3
@@ -109,7 +111,7 @@ def test_every_world_takes_its_subsets_by_the_one_rule(tmp_path, which):
     shares = {family: n * count / len(ids) for family, count in Counter(families).items()}
     counts = Counter(task.family for task in chosen)
     assert all(abs(counts[family] - share) < 1 for family, share in shares.items())
-    other = tasks.open_world(env.model_copy(update={"subset_seed": 1})).tasks(split, n)
+    other = open_world(env.model_copy(update={"subset_seed": 1})).tasks(split, n)
     assert {task.id for task in other} != {task.id for task in chosen}
     assert [task.id for task in world.tasks(split, len(ids))] == ids
     known = world.families(world.roster(split))
@@ -118,11 +120,11 @@ def test_every_world_takes_its_subsets_by_the_one_rule(tmp_path, which):
 
 def test_of_generated_games_the_first_are_played_as_ever():
     env = EnvConfig(difficulty=0.0, data_seed=7)
-    world = tasks.open_world(env)
+    world = open_world(env)
     expected = [game.id for game in generate_games("train", 20, seed=7, difficulty=0.0)]
     assert [game.id for game in world.tasks("train", 20)] == expected
     assert [game.id for game in world.tasks("train", 5)] == expected[:5]
-    seeded = tasks.open_world(env.model_copy(update={"subset_seed": 9}))
+    seeded = open_world(env.model_copy(update={"subset_seed": 9}))
     assert [game.id for game in seeded.tasks("train", 5)] == expected[:5]
     assert tuple(world.families(world.roster("train", 1))) == FAMILIES
 
@@ -147,12 +149,47 @@ class NeedsNumber(World):
 """
     (tmp_path / "own.py").write_text(source)
     worlds = [
-        tasks.open_world(EnvConfig(name=f"{tmp_path / 'own.py'}:{name}"))
+        open_world(EnvConfig(name=f"{tmp_path / 'own.py'}:{name}"))
         for name in ("World", "WithNumber", "NeedsNumber")
     ]
     taken = [[task.id for task in world.tasks("train", 9)] for world in worlds]
     assert taken[0] == taken[1] == taken[2]
     assert len(taken[0]) == 9
+
+
+OWN = """
+from dataclasses import dataclass
+from configs.params import param
+from envs.subset import Roster
+from envs.world import Options, World
+from tests.toy import ToyEnv, toy_tasks
+@dataclass(frozen=True)
+class ToyOptions(Options):
+    toys: int = param(30, "How many.", low=1)
+class OwnToys(World):
+    Options = ToyOptions
+    splits = ("train",)
+    def roster(self, split, n=None): return Roster.of(toy_tasks(self.options.toys, split=split))
+    def make_env(self): return ToyEnv(self.env.max_steps)
+"""
+
+
+def test_a_class_of_ones_own_may_derive_from_the_contract(tmp_path):
+    here, there = tmp_path / "own.py", tmp_path / "elsewhere" / "own.py"
+    there.parent.mkdir()
+    for file in (here, there):
+        file.write_text(OWN)
+    env = EnvConfig(name=f"{here}:OwnToys", options={"toys": 12})
+    assert len(open_world(env).tasks("train")) == 12
+    with pytest.raises(ConfigError, match="env.options: no option 'toy'; did you mean 'toys'"):
+        open_world(env.model_copy(update={"options": {"toy": 3}}))
+    told = pools.description(env)
+    assert (told.name, told.options["toys"]) == ("OwnToys", 12)
+    moved = env.model_copy(update={"name": f"{there}:OwnToys"})
+    assert told.differences(pools.description(moved)) == []
+    there.write_text(OWN.replace("How many.", "Their number."))
+    sys.modules.pop(type(open_world(moved)).__module__)
+    assert [text.split()[0] for text in told.differences(pools.description(moved))] == ["code"]
 
 
 # --- the shipped experiments --------------------------------------------------------------------------------
@@ -181,7 +218,7 @@ def test_forty_real_games_are_of_all_families_in_proportion(shared, tmp_path):
     write_jsonl(tmp_path / "reversed.jsonl", reversed(games))
     found = []
     for place in (data, tmp_path / "reversed.jsonl"):
-        chosen = tasks.open_world(EnvConfig(data=str(place))).tasks("valid_seen", 40)
+        chosen = open_world(EnvConfig(data=str(place))).tasks("valid_seen", 40)
         assert Counter(game.family for game in chosen) == REAL
         found.append([game.id for game in chosen])
     assert found[0] == found[1]

@@ -1,10 +1,14 @@
-"""A shop written for the tests: few products, with one of every peculiarity that pages and rewards know."""
+"""A shop written for the tests: few products, with one of every peculiarity that pages and rewards know.
+
+`HELD` is a larger one in memory, of generated products.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from envs.webshop.catalogue import Catalogue
+from envs.webshop.generate import NOUN_SOURCE, generate_products
 from envs.webshop.goals import Goal
 from envs.webshop.product import HumanInstruction, Product
 from envs.webshop.shop import Shop, open_shop
@@ -89,6 +93,9 @@ PRODUCTS = (
     ),
     *(product(f"B0000001{i:02d}", f"Plain Mug No {i}") for i in range(20)),
 )
+
+GENERATED = list(generate_products(60, seed=4))
+HELD = Catalogue.from_products(GENERATED, noun_source=NOUN_SOURCE)
 
 
 def small_catalogue(products: Sequence[Product] = PRODUCTS) -> Catalogue:

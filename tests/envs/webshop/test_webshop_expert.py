@@ -13,7 +13,7 @@ from envs.base import Observation
 from envs.webshop import WebshopEnv, open_shop
 from envs.webshop.catalogue import Catalogue
 from envs.webshop.demonstrate import demonstrate
-from envs.webshop.expert import SearchExpert
+from envs.webshop.expert import Buyer
 from envs.webshop.generate import NOUN_SOURCE, generate_products
 from envs.webshop.reading import Offer, parse_wish, read_page, stem
 from tests.envs.webshop.small_shop import goal_of, small_shop
@@ -100,7 +100,7 @@ def test_another_form_of_page_is_refused():
 def test_a_script():
     env = WebshopEnv(small_shop())
     goal = goal_of(env.shop, "B000000001")
-    expert = SearchExpert()
+    expert = Buyer()
     expert.reset(goal.instruction)
     observation, script = env.reset(goal), []
     for _ in range(15):
@@ -160,12 +160,12 @@ def test_the_same_seed_gives_the_same_walk(shop):
 
 def test_uses_only_what_it_was_shown(shop):
     """Its interface takes texts; equal texts give equal actions, whatever the goal behind them."""
-    for method in (SearchExpert.__init__, SearchExpert.reset, SearchExpert.act, SearchExpert.observe):
+    for method in (Buyer.__init__, Buyer.reset, Buyer.act, Buyer.observe):
         names = set(inspect.signature(method).parameters)
         assert names <= {"self", "seed", "noise", "max_steps", "instruction", "observation", "action"}
     for goal in shop.goals[:20]:
         steps = demonstrate(shop, goal, seed=2, noise=0.3).steps
-        copy = SearchExpert(seed=2, noise=0.3)
+        copy = Buyer(seed=2, noise=0.3)
         copy.reset(goal.instruction)
         assert [copy.act(step.observation) for step in steps] == [step.action for step in steps]
 
@@ -190,7 +190,7 @@ def test_goes_on_from_anywhere(shop):
     """After steps of any sort it still chooses, and mostly still buys."""
     rng, bought = random.Random(0), 0
     for goal in shop.goals[:40]:
-        env, expert = WebshopEnv(shop, max_steps=40), SearchExpert(max_steps=40)
+        env, expert = WebshopEnv(shop, max_steps=40), Buyer(max_steps=40)
         observation, outcome = env.reset(goal), None
         expert.reset(goal.instruction)
         for _ in range(8):
@@ -219,12 +219,12 @@ def test_peculiar_pages_do_not_stop_it(kind):
 )
 def test_faulty_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        SearchExpert(**options)
+        Buyer(**options)
 
 
 def test_act_before_reset_is_named(shop):
     with pytest.raises(RuntimeError, match="before reset"):
-        SearchExpert().act(WebshopEnv(shop).reset(shop.goals[0]))
+        Buyer().act(WebshopEnv(shop).reset(shop.goals[0]))
 
 
 def test_it_buys_as_well_where_products_are_called_by_rank(shop):
