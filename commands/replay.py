@@ -190,7 +190,7 @@ def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> t
 
 
 def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
-    """A method's configuration: the run's own as recorded, another one from its file and the run's options."""
+    """A method's configuration: the run's own as recorded, another from its file and the run's options."""
     merged = Merged()
     if source.config is not None:
         merged.add(Layer(str(source.where / "config.json"), source.config.model_dump(mode="json")))
