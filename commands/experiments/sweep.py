@@ -33,8 +33,8 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
     sweep, fixed = pinned(sweep, overrides)
     metric_range(sweep.metric.name)
     folder = options.out or SWEEPS / path.stem
-    planned = Planned(sweep, fixed, folder, options)
-    source, first = planned.source()
+    runs = SweepRuns(sweep, fixed, folder, options)
+    source, first = runs.source()
     if sweep.early_terminate:
         check_early(sweep, first)
     parallel = slots(options.parallel, options.launcher, first.config.threads)
@@ -42,7 +42,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
         f"{folder} · {sweep.method} · {source.total} runs, {parallel} at a time · {sweep.metric.name}"
     )
     if options.dry_run:
-        list_commands(planned.listed, console)
+        list_commands(runs.listed, console)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.yaml").write_bytes(path.read_bytes())
@@ -55,7 +55,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
         console=console,
         race=(lambda: Race(sweep.early_terminate, sweep.metric.goal)) if sweep.early_terminate else None,
     )
-    return finish(sweep, planned.listed, source.total, folder, console)
+    return finish(sweep, runs.listed, source.total, folder, console)
 
 
 def pinned(sweep: SweepFile, overrides: Sequence[str]) -> tuple[SweepFile, list[str]]:
@@ -77,7 +77,7 @@ def pinned(sweep: SweepFile, overrides: Sequence[str]) -> tuple[SweepFile, list[
     return sweep.model_copy(update={"parameters": parameters}), fixed
 
 
-class Planned:
+class SweepRuns:
     """The runs of a sweep: all known from the start, or proposed one after another (bayes)."""
 
     def __init__(self, sweep: SweepFile, fixed: Sequence[str], folder: Path, options: Options) -> None:

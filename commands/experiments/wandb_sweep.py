@@ -12,7 +12,7 @@ from typing import Any
 from commands.build.models import ROOT
 from commands.build.terminal import open_console
 from commands.experiments.launching import Options, interruptible, slots
-from commands.experiments.sweep import FOLDER, Planned, metric_range, pinned
+from commands.experiments.sweep import FOLDER, SweepRuns, metric_range, pinned
 from configs.load import find
 from configs.text import ConfigError
 from eval.experiments.launch import visible_gpus
@@ -36,7 +36,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
     sweep, raw = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
     metric_range(sweep.metric.name)
-    _, first = Planned(sweep, fixed, options.out or Path("runs"), options).source()
+    _, first = SweepRuns(sweep, fixed, options.out or Path("runs"), options).source()
     if not has_account():
         raise ConfigError(
             "--wandb registers the sweep with W&B, and there is no account: `wandb login`, or set "
