@@ -26,10 +26,8 @@ class Merged:
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    # stage, option, value, label, as the layers set them
-    _stage_options: list[tuple[str, str, Any, str]] = field(
-        default_factory=list
-    )  # stage, option, value, label
+    # (stage, option, value, label) in the order of the layers
+    _stage_options: list[tuple[str, str, Any, str]] = field(default_factory=list)
 
     def add(self, layer: Layer) -> None:
         """Lays a layer over the values so far.
