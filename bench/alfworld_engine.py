@@ -1,4 +1,4 @@
-"""Speed of the ALFWorld engine, beside the reference engine's in the same run where that is installed.
+"""Speed of the ALFWorld engine, compared in the same run with the reference engine's, if that is installed.
 
     python -m bench.alfworld_engine [--games 40] [--reference-steps 20] [--seed 0]
 
@@ -33,7 +33,7 @@ GROUP = 8
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints one line a figure."""
+    """Prints one line per figure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Making a game solves it, which compiles it: under another sentence it is compiled anew.
     unseen = [replace(game, goal=f"{game.goal} now") for game in games[: options.games]]
     loads = [_seconds(lambda game=game: compile_game(game)) for game in unseen]
-    print(f"load            {statistics.median(loads) * 1e3:9.1f} ms a game (median of {len(loads)})")
+    print(f"load            {statistics.median(loads) * 1e3:9.1f} ms per game (median of {len(loads)})")
     first = _steps_per_second(games[: options.games], options.seed)
     print(f"step            {first:9,.0f} steps/s in the first trajectory of a game")
     group = [game for game in games[-options.games :] for _ in range(GROUP)]
@@ -120,7 +120,7 @@ def _resident() -> int:
 
 
 def _reference(game: Game, steps: int, seed: int) -> tuple[float, float]:
-    """Seconds to load and reset the game in the reference engine, and its steps a second."""
+    """Seconds to load and reset the game in the reference engine, and its steps per second."""
     import textworld
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
     from textworld.envs import PddlEnv

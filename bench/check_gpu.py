@@ -32,7 +32,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.types import Request
-from commands.build.terminal import hush
+from commands.build.terminal import quiet_libraries
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
@@ -268,7 +268,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--backend", choices=("auto", "vllm", "torch"), default="auto")
     parser.add_argument("--engine", choices=("auto", "deepspeed", "torch"), default="auto")
     options = parser.parse_args(words)
-    hush()
+    quiet_libraries()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         check(SIZES[options.size], options.backend, options.engine, Path(folder))

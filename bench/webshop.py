@@ -7,7 +7,7 @@ Generated shops, one core; CPU time, so that other work on the machine does not 
 goals; seconds in which a process opens the shop for the first time, which draws prices, limits and order;
 seconds in which a second process opens it and searches once, while the first has it open; the second's
 resident memory after it has drawn 1,000 goals and played each (pages of mapped files, which processes share,
-count in each); milliseconds a search for an instruction.
+count in each); milliseconds per search for an instruction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STEPS = 15
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints one line a figure, then one a size."""
+    """Prints one line per figure, then one per size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "first s",
             "start s",
             "worker MB",
-            "ms a search",
+            "ms/search",
             "95 %",
         )
         print("".join(f"{head:>12}" for head in heads))
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _one_shop(folder: Path, n: int, seed: int) -> None:
-    """Prints steps a second, milliseconds a search and megabytes of sessions in a shop of `n` products."""
+    """Prints steps per second, milliseconds per search and megabytes of sessions with `n` products."""
     shop = open_shop(generated_catalogue(n, seed=seed), seed=seed)
     write_store(folder, shop.catalogue.products(), noun_source=NOUN_SOURCE)
     env = WebshopEnv(shop, max_steps=STEPS)

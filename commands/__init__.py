@@ -1,1 +1,1 @@
-"""What each command does: they build the objects a configuration spells and call the packages."""
+"""The commands: each builds the objects that a configuration describes and calls the packages."""

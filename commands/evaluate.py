@@ -29,7 +29,7 @@ def run(
     *,
     best: bool = False,
 ) -> None:
-    """Evaluates an experiment's starting policy, or the newest checkpoint of a run, or the best one."""
+    """Evaluates an experiment's starting policy, or the newest or best checkpoint of a run."""
     if (experiment is None) == (run_dir is None):
         raise ConfigError(
             "evaluate either an experiment (`run.py eval alfworld_cpu`) or a run (`--run runs/ID`)"
@@ -86,7 +86,7 @@ def run(
 
 
 def report(run_dirs: Sequence[Path], out: Path | None) -> None:
-    """Writes the report of a run and its summary again, or one report over several runs."""
+    """Writes the report of a run and its summary again, or one report on several runs."""
     if len(run_dirs) == 1 and out is None:
         from eval.report.run_report import write_report
         from eval.summary import write_summary
@@ -101,7 +101,7 @@ def report(run_dirs: Sequence[Path], out: Path | None) -> None:
 
 
 def _manifest_file(experiment: str, manifest: Manifest, run_dir: Path | None, out: Path | None) -> Path:
-    """Where the list of the tasks goes: beside the result, else into the run's folder, else into runs/."""
+    """Where the list of tasks is written: next to `out`, else into the run's folder, else into runs/."""
     if out is not None:
         return out.with_name(f"{out.stem}.manifest.json")
     tasks = f"{manifest.split}-{manifest.n}-{manifest.hash[:8]}.json"

@@ -85,7 +85,7 @@ def _config(nproc: int, logs: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """Keeps the launcher's own log off the terminal: what matters of it is in the last line."""
+    """Keeps the launcher's own log off the terminal; `_report` prints what matters."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -110,12 +110,12 @@ def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
 
 
 def _doubt(failure: ProcessFailure) -> int:
-    """How likely a process ended because of another: the launcher asked it to, or it may have lost a peer."""
+    """Rank of how likely a process ended only because of another one; the lowest is the likeliest cause."""
     return {-signal.SIGTERM: 2, EXPLAINED: 1}.get(failure.exitcode, 0)
 
 
 def _end_groups(failures: Mapping[int, ProcessFailure]) -> None:
-    """Kills what failed processes left behind; each had a process group of its own."""
+    """Kills what the failed processes started; each had its own process group."""
     for failure in failures.values():
         with contextlib.suppress(ProcessLookupError):
             os.killpg(failure.pid, signal.SIGKILL)

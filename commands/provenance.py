@@ -1,4 +1,4 @@
-"""What an evaluation's file says of how it came about."""
+"""The provenance that an evaluation's file records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def provenance(
     """Returns, as plain values, which policy played which tasks, how, and with which source.
 
     Args:
-        config: Of the evaluation.
+        config: The evaluation's configuration.
         checkpoint: The run's checkpoint that was evaluated; None for the experiment's starting policy.
-        run_dir: The run.
+        run_dir: The run's folder, if a run was evaluated.
         manifest: The tasks.
-        listed: Where they are listed.
+        listed: The file that lists them.
     """
     evaluation, prompt = config.eval, config.prompt
     return {

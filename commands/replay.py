@@ -1,4 +1,4 @@
-"""`run.py replay`: any credit methods on recorded trajectories, without a model."""
+"""`run.py replay`: computes credit methods on recorded trajectories, without a model."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from eval.result import EvalError
 SERVICES = frozenset({"pair_scorer"})
 """Services that need neither a model nor an environment."""
 SECTIONS = ("credit", "scorer", "seed")
-"""Options that a replay looks at."""
+"""Sections of options that a replay uses."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A recording, opened.
+    """A recording.
 
     Attributes:
-        title: What to call it.
-        where: The file or folder, for messages.
-        tokens: Token columns it has.
-        folder: Where results go if not told.
+        title: Its name on the page.
+        where: Its file or folder, for messages.
+        tokens: Its token columns.
+        folder: Where results are written by default.
         config: Of the run; None for a file made elsewhere.
-        said: Stage to the options that the run's experiment (or its command line) set.
+        chosen: Stage → the options that the run's experiment or command line set.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Source:
     tokens: frozenset[str]
     folder: Path
     config: Config | None = None
-    said: Mapping[str, Mapping[str, Any]] | None = None
+    chosen: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def run(
@@ -64,7 +64,7 @@ def run(
     out: Path | None,
     show: int,
 ) -> None:
-    """Replays a run or a file; writes replay.parquet and replay.html and says where they are."""
+    """Replays a run or a file; writes replay.parquet and replay.html and prints their paths."""
     if (run_dir is None) == (file is None):
         raise ConfigError("replay either a run (`run.py replay runs/ID`) or a file (`--from FILE.parquet`)")
     updates = _updates(update)
@@ -88,7 +88,7 @@ def run(
 
 
 def methods_of(run_dir: Path, names: Sequence[str]) -> tuple[int, list[Method]]:
-    """Returns the seed of a run, and methods as its experiment would set them."""
+    """Returns the seed of a run, and the methods named with the options its experiment would give them."""
     return _methods(_run_source(run_dir), names, {})
 
 
@@ -99,14 +99,14 @@ def _file_source(file: TrajectoryFile) -> Source:
 def _run_source(run_dir: Path) -> Source:
     config = read_config(run_dir / "config.json")
     return Source(
-        run_dir.resolve().name, run_dir, RUN_TOKENS, run_dir / "replay", config, _said(run_dir, config)
+        run_dir.resolve().name, run_dir, RUN_TOKENS, run_dir / "replay", config, _chosen(run_dir, config)
     )
 
 
-def _said(run_dir: Path, config: Config) -> dict[str, dict[str, Any]]:
-    """Options that do not come from the method's own file, or all if that was not recorded.
+def _chosen(run_dir: Path, config: Config) -> dict[str, dict[str, Any]]:
+    """Returns the options that do not come from the method's own file; all, if sources were not recorded.
 
-    They hold for the stages of other methods too, as when training with another method.
+    They apply to the same stages of other methods too, as they would in training.
     """
     path = run_dir / "sources.json"
     sources = None
@@ -134,7 +134,7 @@ def _names(credit: str | None, source: Source) -> list[str]:
 
 
 def _updates(text: str | None) -> range | None:
-    """`N` or `N-M`."""
+    """Reads `N` or `N-M`."""
     if text is None:
         return None
     first, dash, last = text.partition("-")
@@ -144,7 +144,7 @@ def _updates(text: str | None) -> range | None:
 
 
 def _tree(overrides: Sequence[str]) -> dict[str, Any]:
-    """The overrides as a tree; only sections that a replay looks at."""
+    """Returns the overrides as a tree; only sections that a replay uses are allowed."""
     tree: dict[str, Any] = {}
     for item in overrides:
         path, equals, text = item.partition("=")
@@ -156,8 +156,8 @@ def _tree(overrides: Sequence[str]) -> dict[str, Any]:
             )
         if keys[0] not in SECTIONS:
             raise ConfigError(
-                f"the override {item!r} means nothing to a replay{suggest(keys[0], SECTIONS)} "
-                f"It looks at {', '.join(SECTIONS)} only."
+                f"the override {item!r} has no effect on a replay{suggest(keys[0], SECTIONS)} "
+                f"It uses {', '.join(SECTIONS)} only."
             )
         node = tree
         for key in keys[:-1]:
@@ -167,7 +167,7 @@ def _tree(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> tuple[int, list[Method]]:
-    """The seed, and the methods as the run's experiment would set them, with the overrides over it."""
+    """Returns the seed, and the methods with the options of the run's experiment and the overrides."""
     loaded = [_loaded(source, name, tree) for name in names]
     stages = {stage for one in loaded for stage in one.config.credit.stages}
     for stage in tree.get("credit", {}):
@@ -177,7 +177,7 @@ def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> t
                 f"{suggest(stage, stages, prefix='credit.')} Their stages: {', '.join(sorted(stages))}."
             )
     methods: list[Method] = []
-    services: dict[str, Any] = {}  # a scorer may hold a model: one for all
+    services: dict[str, Any] = {}  # shared by all methods: a scorer may load a model
     for one in loaded:
         pipeline = credit_pipeline(one)
         _refuse(pipeline, source)
@@ -190,7 +190,7 @@ def _methods(source: Source, names: Sequence[str], tree: Mapping[str, Any]) -> t
 
 
 def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
-    """One method's configuration: the run's own as it was, another one as its file and the run say."""
+    """A method's configuration: the run's own as recorded, another from its file and the run's options."""
     merged = Merged()
     if source.config is not None:
         merged.add(Layer(str(source.where / "config.json"), source.config.model_dump(mode="json")))
@@ -198,7 +198,7 @@ def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
         merged.add(Layer("--credit", {"credit": {"method": name}}))
         for layer in () if source.config is None else credit_layers(name, source.config):
             merged.add(layer)
-    for layer, label in (({"credit": source.said or {}}, str(source.where)), (tree, COMMAND_LINE)):
+    for layer, label in (({"credit": source.chosen or {}}, str(source.where)), (tree, COMMAND_LINE)):
         stages = merged.values["credit"]["stages"]
         credit = {stage: options for stage, options in layer.get("credit", {}).items() if stage in stages}
         merged.add(Layer(label, {**layer, "credit": credit}))
@@ -206,7 +206,7 @@ def _loaded(source: Source, name: str, tree: Mapping[str, Any]) -> Loaded:
 
 
 def _refuse(pipeline: Pipeline, source: Source) -> None:
-    """Raises a ConfigError naming what a method needs and this recording cannot give."""
+    """Raises a ConfigError that names what a method needs and this recording does not have."""
     for stage in pipeline.stages:
         for column in sorted(stage.token_columns - source.tokens):
             raise ConfigError(
@@ -234,18 +234,18 @@ def _read(
 
 
 def _watched(recording: Iterable[Recorded], status: Status) -> Iterator[Recorded]:
-    """The recording, telling which update is under way."""
+    """Yields the recording and shows which update is being replayed."""
     for recorded in recording:
         status.update(f"update {recorded.update}: {len(recorded.table)} steps")
         yield recorded
 
 
 def _notes(replayed: Replayed, file: TrajectoryFile | None) -> list[str]:
-    """What a reader must know before believing the figures."""
+    """Returns warnings about the figures."""
     notes = []
     if file and file.ignored:
         columns = ", ".join(f"{name!r}{hint.rstrip(';')}" for name, hint in file.ignored.items())
-        notes.append(f"Columns that mean nothing here and were not read: {columns}.")
+        notes.append(f"Columns that a replay does not know and did not read: {columns}.")
     if replayed.broken_state:
         notes.append(
             f"{', '.join(replayed.broken_state)}: carries a state from update to update and did not see "

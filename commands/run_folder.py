@@ -1,4 +1,4 @@
-"""Where a training run lives: its configuration and its folder, new or gone on with."""
+"""The configuration and the folder of a training run, new or resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl.checkpoint import config_differences
 def start(
     experiment: str | None, overrides: Sequence[str], resume: Path | None, out: Path | None
 ) -> tuple[Loaded, Path]:
-    """Returns the configuration and the folder of a run; a new folder is not made yet.
+    """Returns the configuration and the folder of a run. Does not create a new folder.
 
     Raises:
         ConfigError: Nothing says what to train, or the folder holds another run.
@@ -52,7 +52,7 @@ def start(
 
 
 def record(loaded: Loaded, run_dir: Path) -> None:
-    """Writes the configuration, and beside it where each value came from (a resumed run keeps the latter)."""
+    """Writes config.json, and sources.json (where each value came from) unless it is there already."""
     run_dir.mkdir(parents=True, exist_ok=True)
     write_config(loaded.config, run_dir / "config.json")
     environment.record(run_dir)

@@ -17,7 +17,7 @@ def run(experiment: str, overrides: Sequence[str], *, changed_only: bool, agains
 
     Args:
         experiment: As on the command line.
-        overrides: Likewise.
+        overrides: As on the command line.
         changed_only: Leave out what is still the default.
         against: Print what differs from this protocol or experiment instead.
     """

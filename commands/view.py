@@ -1,4 +1,4 @@
-"""`run.py view`: the viewer on this machine's own address."""
+"""`run.py view`: starts the viewer on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eval.view.app import create_app
 
 HOST = "127.0.0.1"
 PORT = 8765
-"""Taken where it is free and none was asked for."""
+"""The default port, if it is free."""
 
 
 def run(folder: Path, port: int | None, open_browser: bool) -> None:
@@ -40,12 +40,12 @@ def run(folder: Path, port: int | None, open_browser: bool) -> None:
 
 
 def offered() -> Mapping[str, str]:
-    """Returns every credit method → why a recording cannot give what it needs, "" if it can."""
+    """Returns {credit method: why it cannot be computed from a recording, "" if it can}."""
     return {path.stem: _reason(path) for path in sorted((CONFIGS / "credit").glob("*.yaml"))}
 
 
 def problem(run_dir: Path) -> str | None:
-    """Returns what this version cannot make of a run's configuration, None if it fits."""
+    """Returns why this version cannot read a run's configuration, None if it can."""
     try:
         read_config(run_dir / "config.json")
     except ConfigError as error:
@@ -56,14 +56,14 @@ def problem(run_dir: Path) -> str | None:
 def _reason(path: Path) -> str:
     try:
         pipeline = Pipeline.from_yaml(path)
-    except ValueError as error:  # one broken method file must not keep anyone from looking at runs
+    except ValueError as error:  # one broken method file must not stop the viewer
         return str(error)
     needs = sorted({*(pipeline.requires - SERVICES), *(pipeline.token_columns - RUN_TOKENS)})
     return f"needs {', '.join(needs)}, which no recording has" if needs else ""
 
 
 def _listen(port: int | None) -> socket.socket:
-    """A socket on the port asked for; if none was, on the usual one or else on any that is free."""
+    """Opens a socket on `port`; if that is None, on the default port or else on any free one."""
     for number in (port,) if port is not None else (PORT, 0):
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

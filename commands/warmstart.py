@@ -15,7 +15,7 @@ from commands.build.evaluation import evaluation
 from commands.build.models import ROOT, prompt_builder
 from commands.build.policy import ready_policy
 from commands.build.tasks import eval_tasks
-from commands.build.terminal import hush, open_console, use_threads
+from commands.build.terminal import open_console, quiet_libraries, use_threads
 from configs.load import load
 from configs.seeds import derive
 from configs.text import ConfigError
@@ -61,7 +61,7 @@ def run(
         raise ConfigError(f"there is no expert to learn from for env.name={name}: its world has no `lessons`")
     work = work or Path("runs") / f"warmstart-{name}-s{seed}"
     use_threads(threads)
-    hush()
+    quiet_libraries()
     options = WarmstartOptions(tokens or curriculum.tokens, seed=seed)
     arch = Architecture(**curriculum.policy)
     console = open_console()

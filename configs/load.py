@@ -75,10 +75,10 @@ def load_run(run_dir: Path, overrides: Sequence[str] = ()) -> Loaded:
     path = run_dir / "config.json"
     saved = read_config(path).model_dump(mode="json")
     asked = {"protocol": saved.pop("protocol"), "credit": {"settings": saved["credit"].pop("settings")}}
-    said = _parse(overrides)
-    if "method" in said.get("credit", {}):
-        said["credit"] = asked["credit"] | said["credit"]
-    return _merge([Layer(str(path), saved), Layer(COMMAND_LINE, said)], below=Layer(str(path), asked))
+    given = _parse(overrides)
+    if "method" in given.get("credit", {}):
+        given["credit"] = asked["credit"] | given["credit"]
+    return _merge([Layer(str(path), saved), Layer(COMMAND_LINE, given)], below=Layer(str(path), asked))
 
 
 def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:

@@ -26,7 +26,8 @@ class Merged:
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    _said: list[tuple[str, str, Any, str]] = field(default_factory=list)  # stage, option, value, label
+    # (stage, option, value, label) in the order of the layers
+    _stage_options: list[tuple[str, str, Any, str]] = field(default_factory=list)
 
     def add(self, layer: Layer) -> None:
         """Lays a layer over the values so far.
@@ -75,7 +76,7 @@ class Merged:
             found = read_method(method, label)
             if found.name != self.values.get("credit", {}).get("name"):
                 self._choose(found.name, found.stages, found.file)
-                for stage, key, option, source in self._said:
+                for stage, key, option, source in self._stage_options:
                     if stage in found.stages:
                         self._set_option(stage, key, option, source)
             self.sources["credit.name"] = label
@@ -88,7 +89,7 @@ class Merged:
             for key, option in mapping(options, f"credit.{stage}", label).items():
                 if stage in credit["stages"]:
                     self._set_option(stage, key, option, label)
-                self._said.append((stage, key, option, label))
+                self._stage_options.append((stage, key, option, label))
 
     def _set_option(self, stage: str, key: str, option: Any, label: str) -> None:
         self.values["credit"]["stages"][stage][key] = option

@@ -49,12 +49,14 @@ def renamed(
         new["env"] = section
     credit = new.get("credit")
     if isinstance(credit, Mapping):
-        section, met = _stages(credit)
+        section, old_names = _stages(credit)
         if isinstance(credit.get("stages"), Mapping):
             section["stages"], listed = _stages(credit["stages"])
-            met |= listed
+            old_names |= listed
         new["credit"] = section
-        hints += [f"the credit stage `{old}` ({label}) is called `{STAGES[old]}` now" for old in sorted(met)]
+        hints += [
+            f"the credit stage `{old}` ({label}) is called `{STAGES[old]}` now" for old in sorted(old_names)
+        ]
     return new, tuple(hints)
 
 
@@ -63,8 +65,8 @@ def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     env = config.get("env")
     if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
         known = env["webshop"] if env.get("name") == "webshop" else {}
-        said = {key: value for key, value in known.items() if key not in _WEBSHOP or value != _WEBSHOP[key]}
-        config = {**config, "env": {**env, "webshop": said}}
+        chosen = {key: value for key, value in known.items() if key not in _WEBSHOP or value != _WEBSHOP[key]}
+        config = {**config, "env": {**env, "webshop": chosen}}
     return renamed(config, "")[0]
 
 

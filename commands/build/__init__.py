@@ -1,1 +1,1 @@
-"""From a configuration to the objects it spells. The only place that reads its sections."""
+"""Builds the objects that a configuration describes; only `commands` reads its sections."""

@@ -1,4 +1,4 @@
-"""Which of a run's checkpoints is evaluated."""
+"""Chooses the checkpoint of a run to evaluate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Checkpoint:
 
     Attributes:
         path: Its folder.
-        update: Updates it was made after.
-        best: How it was chosen, if it was asked for as the best.
-        chosen_on: The split it was chosen on, then.
+        update: Number of updates before it.
+        best: How it was chosen as the best; None for the newest.
+        chosen_on: The split it was chosen on, if it is the best.
     """
 
     path: Path
@@ -28,7 +28,7 @@ class Checkpoint:
     chosen_on: str = ""
 
     def __str__(self) -> str:
-        """Which one it is, in a line."""
+        """Returns one line that names it."""
         if self.best is None:
             return f"newest checkpoint, after update {self.update}: {self.path}"
         return (
@@ -41,7 +41,7 @@ def newest(run_dir: Path) -> Checkpoint:
     """Returns a run's newest checkpoint.
 
     Raises:
-        ConfigError: It has none yet.
+        ConfigError: The run has no checkpoint yet.
     """
     update, path = next(reversed(_all(run_dir).items()))
     return Checkpoint(path, update)
@@ -51,7 +51,7 @@ def best(run_dir: Path) -> Checkpoint:
     """Returns the checkpoint that a run keeps as its best.
 
     Raises:
-        ConfigError: It keeps none, or has none yet.
+        ConfigError: The run keeps no best one, or has no checkpoint yet.
     """
     found, chosen = _all(run_dir), choice(run_dir)
     if chosen is None or chosen.update not in found:
@@ -64,7 +64,7 @@ def best(run_dir: Path) -> Checkpoint:
 
 
 def splits(run_dir: Path, checkpoint: Checkpoint, split: str) -> str:
-    """Says on which split a best checkpoint was chosen and on which it is reported, in a line."""
+    """Returns one line on which split a best checkpoint was chosen, and on which it is reported."""
     if split != checkpoint.chosen_on:
         return f"chosen on {checkpoint.chosen_on}, reported on {split}"
     found = best_of(RunFolder.read(run_dir))

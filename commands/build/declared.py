@@ -1,4 +1,4 @@
-"""Options that stages and worlds declare themselves: checked, and documented for `run.py show`."""
+"""Checks the options that stages and worlds declare themselves, and documents them for `run.py show`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def stage_docs(stage: str) -> dict[str, tuple[Any, str]]:
 
 
 def world_docs(name: str) -> dict[str, tuple[Any, str]]:
-    """Returns {option: (default, meaning)} of a built-in world; nothing of one's own, which is not loaded."""
+    """Returns {option: (default, meaning)} of a built-in world; {} for a user's own, which is not loaded."""
     return world_class(name).Options.documented() if name in WORLDS else {}
 
 
 DOCS = Docs(stage_docs, world_docs)
-"""What `configs.show` cannot know."""
+"""The options that `configs.show` cannot know."""
 
 
 def check_world(loaded: Loaded) -> None:
@@ -43,7 +43,7 @@ def check_world(loaded: Loaded) -> None:
 
 
 def credit_pipeline(loaded: Loaded) -> Pipeline:
-    """Returns the credit method, its options and its scorer's name checked.
+    """Returns the credit method after checking its options and its scorer's name.
 
     Raises:
         ConfigError: An unknown stage, option or scorer, a value out of range, an impossible order of stages.

@@ -1,4 +1,4 @@
-"""From a configuration to how rollouts are run and policies evaluated."""
+"""Runs evaluations, and chooses how rollouts are run, as a configuration says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def evaluation(
     on_progress: Callable[[int, int], None] | None = None,
     ranks: Ranks | None = None,
 ) -> EvalResult:
-    """Evaluates a policy as the configuration says; every command's evaluation is this one."""
+    """Evaluates a policy as the configuration says; all commands evaluate with this function."""
     from agent.policy import Sampling
     from eval.evaluate import evaluate
 
@@ -46,7 +46,7 @@ def evaluation(
 
 
 def rollout_options(config: Config, on_failure: OnFailure = "stop") -> RolloutOptions:
-    """Returns how rollouts are run; `rollout.mode=auto` looks at the machine."""
+    """Returns how rollouts are run; `rollout.mode=auto` depends on the machine."""
     import torch
 
     from agent.rollout.options import RolloutOptions

@@ -1,4 +1,4 @@
-"""From a configuration to what trains: processes, learner, and its contract with the policy."""
+"""Builds what trains: the processes, the learner, and the check of weights sent to the policy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rl.learner.schedule import LearningRate
 from rl.sync import Contract
 
 PROBE_TOKENS = 48
-"""Of the contract's prompt: some blocks of a prefix cache."""
+"""Length of the contract's prompt: a few blocks of a prefix cache."""
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-"""Of the contract, by the weights' type (nats)."""
+"""Type of the weights → largest difference of log-probabilities that the contract allows, in nats."""
 
 
 def join(config: Config) -> Ranks:
-    """Joins the processes of the run, if its engine has several; before the model is loaded."""
+    """Joins the run's processes, if its engine has several. Must be called before the model is loaded."""
     if config.train.engine == "torch":
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError(
@@ -43,10 +43,10 @@ def join(config: Config) -> Ranks:
 
 
 def contract(config: Config, model: PreTrainedModel) -> Contract | None:
-    """Returns what is checked after every transfer of weights.
+    """Returns the check made after every transfer of weights.
 
-    Nothing with the torch back end: it copies tensors into a model of its own, and the additional response
-    would change the last bits of runs on record.
+    None with the torch back end, which copies tensors into its own model: the check's extra response would
+    change the last bits of recorded runs.
     """
     if config.generator.backend == "torch":
         return None
@@ -63,10 +63,10 @@ def starting_policy(config: Config, model: PreTrainedModel, pipeline: Pipeline) 
 
 
 def make_learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> Learner:
-    """Returns the learner over `model`, which it may shard; `reference` is the KL term's."""
+    """Returns the learner of `model`, which it may shard; the KL term compares with `reference`."""
     if config.model.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train()  # it is inactive in evaluation mode
+        model.train()  # checkpointing is off in evaluation mode
     lora = config.model.lora
     if lora.r:
         from rl.learner.lora import LoraOptions, add_adapters

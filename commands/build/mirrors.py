@@ -1,4 +1,4 @@
-"""The mirrors of a run's record: its alarms, and what its configuration asks for."""
+"""Opens what a run's metrics are copied to: the log of alarms, W&B and TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl.tracking.tracker import Mirror
 
 
 def mirrors(config: Config, run_dir: Path, report: Callable[[str], None]) -> list[Mirror]:
-    """Opens the record of alarms, and W&B and TensorBoard as far as wanted."""
+    """Opens the log of alarms, and W&B and TensorBoard if the configuration asks for them."""
     logging = config.logging
     found: list[Mirror] = [AlarmLog(run_dir, report)]
     if logging.wandb != "off":

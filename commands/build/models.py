@@ -1,4 +1,4 @@
-"""From a configuration to model, tokenizer and prompts."""
+"""Builds model, tokenizer and prompts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from commands.build.terminal import hush
+from commands.build.terminal import quiet_libraries
 from configs.schema import Config
 from configs.text import ConfigError
 from envs.worlds import world_class
@@ -30,12 +30,12 @@ def model_and_tokenizer(
         path: A checkpoint to load instead of `model.path`.
 
     Raises:
-        ConfigError: It is no Hugging Face folder and cannot be downloaded.
+        ConfigError: The name is no Hugging Face folder and cannot be downloaded.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    hush()
+    quiet_libraries()
     name = _local_folder(str(path or config.model.path))
     try:
         model = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, config.model.dtype))
@@ -47,7 +47,7 @@ def model_and_tokenizer(
 
 
 def _local_folder(name: str) -> str:
-    """A model's folder, if `name` is one or looks like one; else `name`, an id to download."""
+    """Returns the model's folder if `name` is one, else `name` as the id of a model to download."""
     for path in (Path(name), ROOT / name):
         if path.is_dir():
             return str(path)
@@ -60,10 +60,10 @@ def _local_folder(name: str) -> str:
 
 
 def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> PromptBuilder:
-    """Returns what turns observations into tokens.
+    """Returns the builder that turns observations into tokens.
 
     Raises:
-        PromptError: No such template, or it lacks the form.
+        PromptError: There is no such template, or it has no text for the form.
         TemplateError: The tokenizer's chat template cannot be used as `prompt.thinking` and
             `prompt.template_args` say.
     """
@@ -84,7 +84,7 @@ def prompt_builder(config: Config, tokenizer: PreTrainedTokenizerBase) -> Prompt
 
 
 def tell_thinking(prompts: PromptBuilder, console: Console) -> None:
-    """Says whose thoughts the model writes, if its chat template has any of its own."""
+    """Prints which thinking the model uses, if its chat template has its own."""
     if prompts.turns.thinking:
         console.print(f"thinking: {prompts.turns.thinking}", markup=False)
 

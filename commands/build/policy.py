@@ -1,4 +1,4 @@
-"""From a configuration to what samples the responses."""
+"""Builds what samples the responses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def make_policy(
 
     Args:
         config: Names the back end.
-        model: Not yet in the hands of an engine, which may shard it.
-        prompts: Their window and stop tokens are the policy's.
-        run: Name of the run, for policy servers, the same in all its processes; None: one that is drawn.
-        sends: Whether this process gives policy servers their weights; one of a run's does.
+        model: The model; must not have been given to an engine, which may shard it.
+        prompts: Give the policy its stop tokens.
+        run: Name of the run for policy servers, the same in all its processes; None: a random name.
+        sends: Whether this process sends the weights to policy servers; exactly one process of a run does.
 
     Raises:
         ConfigError: The prompt window is longer than the model's, or the back end is not installed.
@@ -51,7 +51,7 @@ def make_policy(
 def ready_policy(config: Config, model: PreTrainedModel, prompts: PromptBuilder) -> Policy:
     """Returns the generator with the weights of `model`; for commands that do not train."""
     policy = make_policy(config, model, prompts)
-    if config.generator.backend != "torch":  # that one has copied them
+    if config.generator.backend != "torch":  # the torch back end has copied them
         policy.load_weights(unique_weights(model), 0)
     return policy
 

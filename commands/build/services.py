@@ -1,4 +1,4 @@
-"""What credit stages ask for besides the table: a pair scorer, ProVer's judge."""
+"""Builds the services that credit stages require besides the table: a pair scorer, ProVer's judge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from credit.scorer import make_scorer
 
 
 def credit_services(config: Config, pipeline: Pipeline) -> dict[str, Any]:
-    """Returns what the credit stages require, by name, continuations apart.
+    """Returns the services that the credit stages require, by name, except continuations.
 
     Raises:
         ConfigError: An unknown option of the scorer, a package it needs is not installed, or a judge is asked
@@ -30,7 +30,7 @@ def credit_services(config: Config, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _judge(config: Config, pipeline: Pipeline) -> dict[str, Any]:
-    """ProVer's judge, if the method asks for one."""
+    """Returns ProVer's judge, if the method asks for one."""
     asking = [stage for stage in pipeline.stages if getattr(stage, "proposer", "") == "judge"]
     if not asking:
         return {}

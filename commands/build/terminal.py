@@ -1,4 +1,4 @@
-"""What a person sees of a command, and what the machine is asked for before anything is built."""
+"""Sets up a command's terminal output and its CPU threads."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from rich.console import Console
 
 
 def open_console() -> Console:
-    """Returns standard output, wide enough for a table where it is no terminal."""
+    """Returns a console on standard output, wide enough for tables if that is no terminal."""
     found = Console(highlight=False, soft_wrap=True)
     return found if found.is_terminal else Console(highlight=False, soft_wrap=True, width=120)
 
 
 def use_threads(threads: int) -> None:
-    """Limits torch's CPU threads (0: leaves them)."""
+    """Sets the number of torch's CPU threads (0: the default)."""
     import torch
 
     if threads:
         torch.set_num_threads(threads)
 
 
-def hush() -> None:
-    """Keeps the libraries' own progress bars and warnings out of this project's output."""
+def quiet_libraries() -> None:
+    """Turns off the libraries' own progress bars and warnings."""
     import torch
     from transformers.utils import logging
 

@@ -10,7 +10,7 @@ import typer
 from commands.cli.checks import checks_app
 from commands.cli.data import data_app
 from commands.cli.experiments import experiments_app
-from commands.cli.gpu_fit import plan_app
+from commands.cli.gpu_fit import gpu_fit_app
 from commands.cli.parity import parity_app
 from commands.cli.play import play_app, random_app
 from commands.cli.results import results_app
@@ -36,7 +36,7 @@ app.add_typer(parity_app, name="parity")
 app.add_typer(data_app, name="data")
 app.add_typer(play_app, name="play")
 app.add_typer(random_app, name="random-agent")
-for part in (experiments_app, plan_app, serve_app):
+for part in (experiments_app, gpu_fit_app, serve_app):
     app.add_typer(part)
 
 

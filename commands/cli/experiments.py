@@ -31,7 +31,9 @@ LauncherOptions = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder of all runs (default: runs/sweeps/ or runs/ablations/)"),
+    typer.Option(
+        metavar="DIR", help="Folder of all runs (default: a folder in runs/sweeps/ or runs/ablations/)."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check every run and print its command; start none.")]
 
@@ -107,7 +109,9 @@ def ablate(
 
 @experiments_app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="Searched for run folders, also below.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder to search for runs, with all folders below.")] = Path(
+        "runs"
+    ),
 ) -> None:
     """List runs: method, seed, success before and after, updates done, and records a crash has damaged."""
     from commands.experiments.runs import list_runs

@@ -8,10 +8,10 @@ import typer
 
 from commands.cli.types import Experiment, Overrides
 
-plan_app = typer.Typer()
+gpu_fit_app = typer.Typer()
 
 
-@plan_app.command(
+@gpu_fit_app.command(
     epilog="Examples: [bold]run.py plan alfworld_7b[/] · "
     "[bold]run.py plan alfworld_1.5b --gpus 2 --memory 40 train.offload=true[/]. docs/gpu.md",
 )

@@ -13,7 +13,7 @@ parity_app = typer.Typer(no_args_is_help=True, help="Compare with reference data
 @parity_app.command("alfworld")
 def parity_alfworld(
     games: Annotated[Path, typer.Option(help="The games, .jsonl or .jsonl.xz.")],
-    transcripts: Annotated[Path, typer.Option(help="Walks of the reference engine on them.")],
+    transcripts: Annotated[Path, typer.Option(help="Transcripts of the reference engine on these games.")],
 ) -> None:
     """Compare the engine with transcripts of the reference engine, byte for byte."""
     from commands.parity import alfworld

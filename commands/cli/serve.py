@@ -27,7 +27,8 @@ def serve(
         ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[env.key=value]…", help="Overrides of the environment.")
+        list[str] | None,
+        typer.Argument(metavar="[env.key=value]…", help="Overrides of env options; later ones win."),
     ] = None,
     host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8101,

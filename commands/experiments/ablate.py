@@ -26,13 +26,13 @@ METRIC = "eval/success"
 
 
 def run(file: str, shared: Sequence[str], seeds: Sequence[int], options: Options) -> int:
-    """Runs every variant with every seed, or goes on, and writes the tables; returns how many runs miss.
+    """Runs or resumes every variant with every seed and writes the tables; returns how many runs are missing.
 
     Args:
-        file: As on the command line.
-        shared: Overrides of all runs.
-        seeds: Instead of the file's, if any.
-        options: As for a sweep.
+        file: A file in configs/ablations/, or a path.
+        shared: Overrides that all runs share.
+        seeds: Seeds of every variant; if empty, the file's.
+        options: See `Options`.
     """
     console = open_console()
     path = find(file, FOLDER)
@@ -56,7 +56,9 @@ def run(file: str, shared: Sequence[str], seeds: Sequence[int], options: Options
 def checked(
     spec: AblationFile, shared: Sequence[str], folder: Path
 ) -> tuple[list[Run], Loaded, dict[str, str]]:
-    """Returns the runs, seed by seed, so that comparisons exist early; one configuration; what is left out.
+    """Returns the runs, one configuration, and why which variants are left out.
+
+    The runs are ordered by seed, so that variants can be compared early.
 
     Raises:
         ConfigError: A variant's configuration or scorer cannot be used.
@@ -81,7 +83,7 @@ def checked(
 
 
 def _unavailable(loaded: Loaded, variant: Variant) -> str | None:
-    """Why the variant's scorer cannot be had here; an error unless the variant may be left out."""
+    """Returns why the variant's scorer is not available here; raises unless the variant may be left out."""
     try:
         credit_services(loaded.config, credit_pipeline(loaded))
     except ConfigError as error:
@@ -92,7 +94,7 @@ def _unavailable(loaded: Loaded, variant: Variant) -> str | None:
 
 
 def _check_distinct(made: dict[tuple[str, int], tuple[Run, Loaded]]) -> None:
-    """Two variants that come to one configuration would compare a run with itself."""
+    """Refuses two variants with the same configuration: they would compare a run with itself."""
     digests: dict[str, str] = {}
     for (name, _), (one, _) in made.items():
         digest = one.name.rpartition("-")[2]
@@ -104,7 +106,7 @@ def _check_distinct(made: dict[tuple[str, int], tuple[Run, Loaded]]) -> None:
 
 
 def finish(found: Ablated, folder: Path, console: Console) -> int:
-    """Writes and prints the tables and the picture; returns how many runs are missing."""
+    """Writes and prints the tables and the picture; returns how many runs did not finish."""
     table, families = found.table(), found.families()
     written = [*table.write(folder / "table.md"), *families.write(folder / "families.md")]
     if found.evals:

@@ -53,10 +53,10 @@ def run_all(
 
     Args:
         source: Gives the runs.
-        folder: Of all runs; must exist.
-        options: Name the launcher.
+        folder: The folder of all runs; must exist.
+        options: Which launcher, and its options.
         parallel: Runs at a time.
-        metric: Shown for each run.
+        metric: The metric shown for each run.
         console: Where the progress is shown.
         race: Makes the rule that stops bad runs early.
 
@@ -85,11 +85,11 @@ def launcher(name: str, folder: Path, options: Sequence[str]) -> Launcher:
 
     Args:
         name: local, slurm or ray.
-        folder: Of the sweep.
+        folder: The folder of all runs.
         options: `key=value`: submitit's parameters for slurm; `gpus` and `address` for ray.
 
     Raises:
-        ConfigError: No such launcher, or it cannot be used here.
+        ConfigError: There is no such launcher, or it cannot be used here.
     """
     pairs = dict(option.partition("=")[::2] for option in options)
     if name == "local":
@@ -104,7 +104,7 @@ def launcher(name: str, folder: Path, options: Sequence[str]) -> Launcher:
 
 
 def slots(asked: int | None, name: str, threads: int) -> int:
-    """Returns how many runs go at a time: as asked; else one a GPU, or as many as the cores allow."""
+    """Returns how many runs train at a time: as asked; else one per GPU, or as many as the cores allow."""
     if asked:
         return asked
     if name != "local":
@@ -114,7 +114,7 @@ def slots(asked: int | None, name: str, threads: int) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Lets a termination signal stop the runs as Ctrl-C does."""
+    """Lets SIGTERM stop the runs as Ctrl-C does."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

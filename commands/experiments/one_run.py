@@ -22,7 +22,7 @@ from eval.experiments.points import overrides, typed
 _LONGEST_NAME = 80
 _FREE = (NOTHING, ROUNDING)
 _BRING_OTHERS = ("protocol", "credit.settings")
-"""Neutral themselves, but said to a resumed run they would set again what its configuration holds already."""
+"""Labels; given to a resumed run, they would apply again the options that its configuration has already."""
 
 
 def make_run(
@@ -35,24 +35,24 @@ def make_run(
     options: Mapping[str, Any] | None = None,
     logging: Sequence[str] = (),
 ) -> tuple[Run, Loaded]:
-    """Returns a run of a sweep or an ablation, its configuration checked.
+    """Returns a run of a sweep or an ablation after checking its configuration.
 
-    Its folder's name ends with a digest of its configuration, so that a changed file, or another version's
-    defaults, never takes an old run for a new one. What changes no result, or only its rounding, does not
-    count, unless the point itself varies it: where and on how many threads a run was made is no reason to
-    make it again.
+    The name of its folder ends with a digest of its configuration, so after a change of the file, or of a
+    default, an old run is never taken for a new one. Options that change no result, or only its rounding, are
+    left out of the digest unless the point varies them: a run need not be repeated because it was made
+    elsewhere or with other threads.
 
     Args:
         experiment: As on the command line.
         fixed: Overrides that all runs share.
-        point: What distinguishes it, `seed` included.
-        folder: Of all runs.
-        label: What it is compared under; default: spelled from `point` without its seed.
+        point: The options that distinguish the run, `seed` included.
+        folder: The folder of all runs.
+        label: Name under which it is compared; default: made from `point` without its seed.
         options: Overrides of this run (default: `point`).
-        logging: More overrides, which change nothing about the run itself.
+        logging: More overrides, which do not change the run itself.
 
     Raises:
-        ConfigError: The configuration cannot be used; the point is named.
+        ConfigError: The configuration cannot be used; the message names the point.
     """
     options = point if options is None else options
     own = overrides(options)
@@ -93,9 +93,11 @@ def job(run: Run, resume: bool) -> Job:
 
 
 def _as_asked_now(run: Run) -> list[str]:
-    """The overrides of a run that it may be resumed with: its servers may have moved since it was killed."""
-    names = {said: said.partition("=")[0] for said in run.arguments[1:]}
-    return [said for said, name in names.items() if effect(name) in _FREE and name not in _BRING_OTHERS]
+    """The overrides with which a run may be resumed: its servers, say, may have moved since it was killed."""
+    names = {override: override.partition("=")[0] for override in run.arguments[1:]}
+    return [
+        override for override, name in names.items() if effect(name) in _FREE and name not in _BRING_OTHERS
+    ]
 
 
 def log_of(run: Run) -> Path:

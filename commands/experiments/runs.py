@@ -22,7 +22,7 @@ SHOWN = ("eval/", "rollout/", "credit/", "train/")
 
 
 def list_runs(folder: Path) -> None:
-    """Prints the runs in and below a folder, one a line.
+    """Prints the runs in and below a folder, one per line.
 
     Raises:
         ConfigError: There is no such folder.
@@ -71,7 +71,7 @@ def compare_runs(a: Path, b: Path) -> None:
     """Prints how two runs differ: options, success on the same tasks, last metrics.
 
     Raises:
-        EvalError: One is no run folder.
+        EvalError: `a` or `b` is no run folder.
     """
     console = open_console()
     first, second = RunFolder.read(a), RunFolder.read(b)
@@ -103,7 +103,7 @@ def _options(a: RunFolder, b: RunFolder, console: Console) -> None:
 
 
 def _paired(found: Comparison) -> str:
-    """The difference on the same tasks in a sentence."""
+    """Returns one sentence on the difference on the same tasks."""
     return (
         f"B − A {signed(found.difference, 3)} [{signed(found.lo, 3)}, {signed(found.hi, 3)}] on the same "
         f"{found.n} tasks · {found.test} p {p_value(found.p)} · Cohen's h "
@@ -113,7 +113,7 @@ def _paired(found: Comparison) -> str:
 
 
 def _changes(found: Comparison) -> str:
-    """On how many tasks the two differ."""
+    """Returns on how many tasks the two runs differ."""
     if found.test != MCNEMAR:
         return f"A solves {found.lost} tasks more often, B {found.gained}, none {found.neither}"
     return f"only A solves {found.lost}, only B {found.gained}, both {found.both}, none {found.neither}"

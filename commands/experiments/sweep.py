@@ -26,15 +26,15 @@ SWEEPS = Path("runs") / "sweeps"
 
 
 def run(file: str, overrides: Sequence[str], options: Options) -> int:
-    """Runs a sweep, or goes on with it, and writes its table and picture; returns how many runs miss."""
+    """Runs or resumes a sweep and writes its table and picture; returns how many runs are missing."""
     console = open_console()
     path = find(file, FOLDER)
     sweep, _ = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
     metric_range(sweep.metric.name)
     folder = options.out or SWEEPS / path.stem
-    planned = Planned(sweep, fixed, folder, options)
-    source, first = planned.source()
+    runs = SweepRuns(sweep, fixed, folder, options)
+    source, first = runs.source()
     if sweep.early_terminate:
         check_early(sweep, first)
     parallel = slots(options.parallel, options.launcher, first.config.threads)
@@ -42,7 +42,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
         f"{folder} · {sweep.method} · {source.total} runs, {parallel} at a time · {sweep.metric.name}"
     )
     if options.dry_run:
-        list_commands(planned.listed, console)
+        list_commands(runs.listed, console)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.yaml").write_bytes(path.read_bytes())
@@ -55,14 +55,14 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
         console=console,
         race=(lambda: Race(sweep.early_terminate, sweep.metric.goal)) if sweep.early_terminate else None,
     )
-    return finish(sweep, planned.listed, source.total, folder, console)
+    return finish(sweep, runs.listed, source.total, folder, console)
 
 
 def pinned(sweep: SweepFile, overrides: Sequence[str]) -> tuple[SweepFile, list[str]]:
-    """Applies the command line's overrides: one of a dimension makes that a constant, the others are shared.
+    """Applies the command line's overrides: a varied option becomes constant, all others are for every run.
 
     Raises:
-        ConfigError: An override that is not `key=value`.
+        ConfigError: An override is not `key=value`.
     """
     _, fixed = sweep.experiment()
     parameters = dict(sweep.parameters)
@@ -77,11 +77,11 @@ def pinned(sweep: SweepFile, overrides: Sequence[str]) -> tuple[SweepFile, list[
     return sweep.model_copy(update={"parameters": parameters}), fixed
 
 
-class Planned:
-    """The runs of a sweep: all of them, or as they are proposed."""
+class SweepRuns:
+    """The runs of a sweep: all known from the start, or proposed one after another (bayes)."""
 
     def __init__(self, sweep: SweepFile, fixed: Sequence[str], folder: Path, options: Options) -> None:
-        """Checks nothing yet."""
+        """Keeps the arguments; `source` checks them."""
         self._sweep, self._fixed, self._folder, self._options = sweep, fixed, folder, options
         self._seeds = points.seeds(sweep) or [None]
         self._proposed: Proposed | None = None
@@ -93,10 +93,10 @@ class Planned:
         return self._proposed.runs if self._proposed else self._listed
 
     def source(self) -> tuple[Source, Loaded]:
-        """Returns what gives the runs, every configuration checked, and one of the configurations.
+        """Returns the source of the runs, all configurations checked, and one of the configurations.
 
         Raises:
-            ConfigError: A point whose configuration cannot be used, or a sweep without an end.
+            ConfigError: A point's configuration cannot be used, or nothing limits the number of runs.
         """
         sweep = self._sweep
         if sweep.method == "bayes":
@@ -124,14 +124,14 @@ class Planned:
         return self._proposed, checked[0]
 
     def _count(self, required: bool = True) -> int | None:
-        """Points wanted: `--count`, or as many as `run_cap` runs allow."""
+        """Number of points: `--count`, or as many as `run_cap` runs allow."""
         if self._options.count:
             return self._options.count
         if self._sweep.run_cap:
             return max(1, self._sweep.run_cap // len(self._seeds))
         if required:
             raise ConfigError(
-                f"a {self._sweep.method} sweep has no end of its own: set run_cap, or say --count"
+                f"a {self._sweep.method} sweep never ends by itself: set run_cap, or give --count"
             )
         return None
 
@@ -163,7 +163,7 @@ def metric_range(name: str) -> Range | None:
 
 
 def check_early(sweep: SweepFile, loaded: Loaded) -> None:
-    """Raises a ConfigError if early stopping would have nothing to look at."""
+    """Raises a ConfigError if the metric that early stopping watches is not measured during training."""
     if sweep.metric.name.startswith("eval/") and loaded.config.eval.every == 0:
         raise ConfigError(
             f"early_terminate watches {sweep.metric.name}, but eval.every=0 evaluates before and after only: "
@@ -172,7 +172,7 @@ def check_early(sweep: SweepFile, loaded: Loaded) -> None:
 
 
 def finish(sweep: SweepFile, runs: Sequence[Run], total: int, folder: Path, console: Console) -> int:
-    """Writes and prints what was found; returns how many runs are missing."""
+    """Writes and prints the results; returns how many runs did not finish."""
     varied = [name for name in points.dimensions(sweep) if len({str(run.point[name]) for run in runs}) > 1]
     varied = varied or list(points.dimensions(sweep))[:1]
     maximize = sweep.metric.goal == "maximize"

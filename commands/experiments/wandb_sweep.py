@@ -1,4 +1,4 @@
-"""`run.py sweep FILE --wandb`: the same file as a sweep of W&B, which hands its points to agents."""
+"""`run.py sweep FILE --wandb`: registers the file as a W&B sweep and starts agents for its points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from commands.build.models import ROOT
 from commands.build.terminal import open_console
 from commands.experiments.launching import Options, interruptible, slots
-from commands.experiments.sweep import FOLDER, Planned, metric_range, pinned
+from commands.experiments.sweep import FOLDER, SweepRuns, metric_range, pinned
 from configs.load import find
 from configs.text import ConfigError
 from eval.experiments.launch import visible_gpus
@@ -22,7 +22,7 @@ ARGUMENTS = "${args_no_hyphens}"
 
 
 def run(file: str, overrides: Sequence[str], options: Options) -> int:
-    """Registers the sweep and works for it with as many agents as there are slots; returns an exit code.
+    """Registers the sweep and runs as many agents as runs fit here at a time; returns an exit code.
 
     Raises:
         ConfigError: A point cannot be used, there is no W&B account, or W&B refuses the sweep.
@@ -36,7 +36,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
     sweep, raw = read_sweep(path)
     sweep, fixed = pinned(sweep, overrides)
     metric_range(sweep.metric.name)
-    _, first = Planned(sweep, fixed, options.out or Path("runs"), options).source()
+    _, first = SweepRuns(sweep, fixed, options.out or Path("runs"), options).source()
     if not has_account():
         raise ConfigError(
             "--wandb registers the sweep with W&B, and there is no account: `wandb login`, or set "
@@ -59,7 +59,7 @@ def run(file: str, overrides: Sequence[str], options: Options) -> int:
 
 
 def registered(sweep: SweepFile, raw: Mapping[str, Any], fixed: Sequence[str], name: str) -> dict[str, Any]:
-    """Returns the file as W&B gets it: the command line's overrides in its command and parameters."""
+    """Returns the file for W&B, with the command line's overrides in its command and parameters."""
     _, own = sweep.experiment()
     added = [item for item in fixed if item not in own]
     command = [str(word) for word in sweep.command]
@@ -74,9 +74,9 @@ def registered(sweep: SweepFile, raw: Mapping[str, Any], fixed: Sequence[str], n
 
 
 def _work(name: str, agents: int, count: int | None) -> int:
-    """Runs agents, one a GPU if there are any, until the sweep is over."""
+    """Runs agents, one per GPU if there are any, until the sweep is over."""
     gpus = visible_gpus()
-    # W&B's ${interpreter} is whatever `python` is: let that be this one.
+    # W&B's ${interpreter} is the first `python` on PATH: put this one first.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     limit = ["--count", str(count)] if count else []
     command = [sys.executable, "-m", "wandb", "agent", "--forward-signals", *limit, name]

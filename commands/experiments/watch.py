@@ -1,4 +1,4 @@
-"""What a person sees while the runs of a sweep or an ablation train."""
+"""The display of a sweep's or an ablation's runs while they train."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eval.format import duration, number
 
 
 class Watch:
-    """Shows runs: a bar each on a terminal, a line for each that starts or ends elsewhere."""
+    """Shows the runs: on a terminal one bar per run, elsewhere one line per start and end of a run."""
 
     def __init__(self, total: int, parallel: int, metric: str, console: Console) -> None:
-        """Shows nothing yet."""
+        """Prepares the display; entering the context shows it."""
         self._total, self._parallel, self._metric, self._console = total, parallel, metric, console
         self._done, self._seconds = 0, []
         self._began: dict[str, float] = {}
@@ -37,7 +37,7 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends it."""
+        """Ends the live display."""
         if self._live:
             self._live.stop()
 
@@ -53,7 +53,7 @@ class Watch:
         self._bars[run.name] = self._runs.add_task(run.name, total=run.updates, value="")
 
     def running(self, run: Run) -> None:
-        """Moves its bar."""
+        """Moves the run's bar."""
         if self._live:
             value = run.value(self._metric)
             shown = "" if value is None else f"{self._metric} {number(value)}"

@@ -13,7 +13,7 @@ SOURCES = [
     *(path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))),
 ]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-LONGEST_FILE, LONGEST_FUNCTION = 450, 80
+LONGEST_FILE, LONGEST_FUNCTION = 300, 80
 """Lines; a longer one has two subjects: split it by them."""
 
 
@@ -70,6 +70,7 @@ def test_no_global_random_state(path):
     assert not re.findall(f"{python}|{numpy}", text)
 
 
+@pytest.mark.xfail(strict=True, reason="some files are still being split; remove this mark when it passes")
 def test_files_stay_readable():
     lines = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from commands.build.declared import check_world
-from commands.replay import _said
+from commands.replay import _chosen
 from configs.check import validate
 from configs.load import load, load_run
 from configs.old_keys import recorded, recorded_key
@@ -137,4 +137,4 @@ def test_a_run_folder_with_a_stages_old_name_is_the_run_it_was(tmp_path):
     credit["stages"] = {k.replace("tree_search", "branch"): v for k, v in credit["stages"].items()}
     run = opened(tmp_path, saved, {"credit.stages.branch.g_max": "command line"}, now)
     assert run.source("credit.stages.tree_search.g_max") == "command line"
-    assert _said(tmp_path, now)["tree_search"] == {"g_max": 3}
+    assert _chosen(tmp_path, now)["tree_search"] == {"g_max": 3}
