@@ -24,7 +24,7 @@ RELEASE_SECONDS = 3.0
 class Arrived:
     """Responses, or faults."""
 
-    line: Connection
+    connection: Connection
     responses: list[Response]
 
 
@@ -32,7 +32,7 @@ class Arrived:
 class Forgotten:
     """The server knows nothing any more of the requests of these numbers, nor of their conversations."""
 
-    line: Connection
+    connection: Connection
     numbers: frozenset[int]
 
 
@@ -40,7 +40,7 @@ class Forgotten:
 class Down:
     """The server cannot be used, and why."""
 
-    line: Connection
+    connection: Connection
     why: str
 
 
@@ -60,8 +60,8 @@ class Connection:
         whole: Whether answers may wait until all requests in flight have ended.
     """
 
-    def __init__(self, link: HttpCalls, hello: Hello, events: Queue[Event]) -> None:
-        self.link, self.hello = link, hello
+    def __init__(self, calls: HttpCalls, hello: Hello, events: Queue[Event]) -> None:
+        self.calls, self.hello = calls, hello
         self.load, self.whole = 0, False
         self._events = events
         self._client = secrets.token_hex(8)
@@ -74,7 +74,7 @@ class Connection:
         self._ack = 0
         self._over = False
         self._threads = [
-            Thread(target=self._guarded, args=(work,), name=f"{name} {link.url}", daemon=True)
+            Thread(target=self._guarded, args=(work,), name=f"{name} {calls.url}", daemon=True)
             for name, work in (("send", self._send), ("fetch", self._fetch))
         ]
         for thread in self._threads:
@@ -83,7 +83,7 @@ class Connection:
     @property
     def url(self) -> str:
         """Where it is."""
-        return self.link.url
+        return self.calls.url
 
     def ask(self, label: str, sampling: Sampling, asks: Sequence[Ask]) -> None:
         """Has requests sent, to be answered with the weights of transfer `label`."""
@@ -108,11 +108,11 @@ class Connection:
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        self.link.stop()
+        self.calls.stop()
         for thread in self._threads if wait else ():
             thread.join(wait)
         if not any(thread.is_alive() for thread in self._threads):
-            self.link.close()
+            self.calls.close()
 
     def _guarded(self, work: object) -> None:
         try:
@@ -133,7 +133,7 @@ class Connection:
             if not entries:
                 message = Release(client=self._client, conversations=releases)
                 with suppress(Lost, Refused):  # then the server is gone, or forgets it by itself in time
-                    self.link.post("/v1/release", message, Done, within=RELEASE_SECONDS)
+                    self.calls.post("/v1/release", message, Done, within=RELEASE_SECONDS)
                 continue
             label, sampling, _ = entries[0]
             asks = [ask for _, _, ask in entries]
@@ -145,7 +145,7 @@ class Connection:
                 release=releases,
                 ask=asks,
             )
-            record = self.link.post("/v1/start", start, Started).record
+            record = self.calls.post("/v1/start", start, Started).record
             self._taken(record, {ask.number for ask in asks})
 
     def _due(self) -> tuple[list[tuple[str, Sampling, Ask]], list[int]]:
@@ -185,7 +185,7 @@ class Connection:
                 record, ack = self._record, self._ack
             message = Collect(client=self._client, record=record, ack=ack, enough=enough, wait=WAIT)
             try:
-                collected = self.link.post("/v1/collect", message, Collected, patience=WAIT + PATIENCE)
+                collected = self.calls.post("/v1/collect", message, Collected, patience=WAIT + PATIENCE)
             except Refused as error:
                 if error.status != 404:
                     raise

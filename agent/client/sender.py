@@ -63,9 +63,14 @@ class Sender:
     """
 
     def __init__(
-        self, lines: Sequence[Connection], label: str, version: int, options: TransferOptions
+        self, connections: Sequence[Connection], label: str, version: int, options: TransferOptions
     ) -> None:
-        self._lines, self._label, self._version, self._options = list(lines), label, version, options
+        self._connections, self._label, self._version, self._options = (
+            list(connections),
+            label,
+            version,
+            options,
+        )
         self._until = time.monotonic() + options.timeout_s
         self._checksums = Checksums()
         self._tensors = 0
@@ -77,7 +82,7 @@ class Sender:
         Raises:
             TransferError: One has not, or none is left; none of them samples from anything now.
         """
-        with ThreadPoolExecutor(len(self._lines)) as self._threads:
+        with ThreadPoolExecutor(len(self._connections)) as self._threads:
             try:
                 if self._options.way == "group":
                     self._by_group(weights)
@@ -90,17 +95,19 @@ class Sender:
     def _by_buckets(self, weights: Iterable[Named]) -> None:
         limit = self._options.bucket_bytes
         if self._options.way == "body":
-            limit = min(limit, min(line.hello.body for line in self._lines) - HEADER_ROOM)
+            limit = min(limit, min(connection.hello.body for connection in self._connections) - HEADER_ROOM)
         self._begin()
         for number, bucket in enumerate(buckets(self._counted(weights), limit)):
             data = pack(bucket)
             if self._options.way == "body":
                 query = {"label": self._label, "number": number}
-                self._everywhere(lambda line, d=data, q=query: self._post(line, "bucket", d, Done, query=q))
+                self._everywhere(
+                    lambda connection, d=data, q=query: self._post(connection, "bucket", d, Done, query=q)
+                )
             else:
                 with self._file(number, data):
                     pushed = Pushed(label=self._label, number=number)
-                    self._everywhere(lambda line, p=pushed: self._post(line, "file", p, Done))
+                    self._everywhere(lambda connection, p=pushed: self._post(connection, "file", p, Done))
         self._finish()
 
     @contextmanager
@@ -120,10 +127,12 @@ class Sender:
             path.unlink(missing_ok=True)
 
     def _by_group(self, weights: Iterable[Named]) -> None:
-        accelerated = torch.cuda.is_available() and all(line.hello.device == "cuda" for line in self._lines)
+        accelerated = torch.cuda.is_available() and all(
+            connection.hello.device == "cuda" for connection in self._connections
+        )
         backend = "nccl" if accelerated else "gloo"
         device = torch.device("cuda", torch.cuda.current_device()) if accelerated else torch.device("cpu")
-        host, size = self._options.host or _own_address(self._lines), len(self._lines) + 1
+        host, size = self._options.host or _own_address(self._connections), len(self._connections) + 1
         group = Group.lead(host, size, self._left())
         try:
             self._begin(
@@ -142,7 +151,7 @@ class Sender:
             group.close()
 
     def _counted(self, weights: Iterable[Named]) -> Iterator[Named]:
-        tied, sent = self._lines[0].hello.model.tied, set()
+        tied, sent = self._connections[0].hello.model.tied, set()
         for name, tensor in weights:
             self._left()
             if tied.get(name, name) in sent:
@@ -154,42 +163,46 @@ class Sender:
             yield name, tensor
 
     def _begin(self, meeting: Callable[[int], Meeting] | None = None) -> None:
-        def begin(line: Connection) -> None:
+        def begin(connection: Connection) -> None:
             message = Begin(
                 label=self._label,
                 version=self._version,
                 way=self._options.way,
                 timeout_s=self._left(),
                 checksum=self._options.checksum,
-                meeting=meeting and meeting(self._lines.index(line) + 1),
+                meeting=meeting and meeting(self._connections.index(connection) + 1),
             )
-            self._post(line, "begin", message, WeightsState)
+            self._post(connection, "begin", message, WeightsState)
 
         self._everywhere(begin)
 
-    def _post(self, line: Connection, what: str, message: Any, answer: type, **more: Any) -> None:
+    def _post(self, connection: Connection, what: str, message: Any, answer: type, **more: Any) -> None:
         left = self._left()
         try:
-            line.link.post(f"/v1/weights/{what}", message, answer, within=left, patience=left, **more)
+            connection.calls.post(f"/v1/weights/{what}", message, answer, within=left, patience=left, **more)
         except Refused as error:
-            raise TransferError(f"{line.url}: {error}") from error
+            raise TransferError(f"{connection.url}: {error}") from error
 
     def _finish(self) -> None:
         ending = Ending(label=self._label, tensors=self._tensors, digests=self._checksums.digests)
-        self._everywhere(lambda line: self._post(line, "finish", ending, WeightsState))
+        self._everywhere(lambda connection: self._post(connection, "finish", ending, WeightsState))
 
     def _everywhere(self, post: Callable[[Connection], None]) -> None:
         """Posts to all servers at once."""
-        for line, done in [(line, self._threads.submit(post, line)) for line in self._lines]:
+        for connection, done in [
+            (connection, self._threads.submit(post, connection)) for connection in self._connections
+        ]:
             try:
                 done.result()
             except Lost as error:
                 if self._options.way == "group":
-                    raise TransferError(f"{line.url}: {error}") from error
-                self.lost[line] = str(error)
-                self._lines.remove(line)
-        if not self._lines:
-            raise TransferError("; ".join(f"{line.url}: {why}" for line, why in self.lost.items()))
+                    raise TransferError(f"{connection.url}: {error}") from error
+                self.lost[connection] = str(error)
+                self._connections.remove(connection)
+        if not self._connections:
+            raise TransferError(
+                "; ".join(f"{connection.url}: {why}" for connection, why in self.lost.items())
+            )
 
     def _left(self) -> float:
         left = self._until - time.monotonic()
@@ -200,29 +213,29 @@ class Sender:
     def _whose_fault(self, symptom: str) -> str:
         """What the servers say about a group that broke."""
         said = []
-        for line in self._lines:
+        for connection in self._connections:
             with suppress(Lost, Refused):
-                state = line.link.get("/v1/weights", WeightsState, within=2.0)
+                state = connection.calls.get("/v1/weights", WeightsState, within=2.0)
                 if state.failed == self._label:
-                    said.append(f"{line.url}: {state.fault}")
+                    said.append(f"{connection.url}: {state.fault}")
         return "; ".join(said) or symptom
 
     def _abort(self, why: str) -> None:
         """Tells all servers, as far as they can be reached at once, so that nobody waits for more."""
         message = Abort(label=self._label, why=f"its sender gave up: {why}"[:2000])
 
-        def tell(line: Connection) -> None:
+        def tell(connection: Connection) -> None:
             with suppress(Lost, Refused):
-                line.link.post("/v1/weights/abort", message, Done, within=2.0)
+                connection.calls.post("/v1/weights/abort", message, Done, within=2.0)
 
-        list(self._threads.map(tell, self._lines))
+        list(self._threads.map(tell, self._connections))
 
 
-def _own_address(lines: Sequence[Connection]) -> str:
+def _own_address(connections: Sequence[Connection]) -> str:
     """The address of this machine that servers on others can reach; loopback if there are none such."""
     found = "127.0.0.1"
-    for line in lines:
-        parts = urlsplit(line.url)
+    for connection in connections:
+        parts = urlsplit(connection.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         kind, _, _, _, where = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:  # connecting a datagram socket sends nothing

@@ -43,7 +43,7 @@ class Servers:
     ) -> None:
         self.events: Queue[Event] = Queue()
         self._model, self._token, self._timeout_s = model, token, timeout_s
-        self._lines: dict[str, Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._why: dict[str, str] = dict.fromkeys(_checked(urls), "not asked yet")  # of those not in use
         for url in list(self._why):
             self._connect(url, timeout_s)
@@ -55,32 +55,32 @@ class Servers:
             )
 
     @property
-    def lines(self) -> list[Connection]:
+    def connections(self) -> list[Connection]:
         """Those in use, at least one.
 
         Raises:
             ServerError: There is none.
         """
-        if not self._lines:
+        if not self._connections:
             raise ServerError(
                 f"no policy server is left: {self._reasons()}. Start them again (`run.py serve-policy`) and "
                 "go on from the last checkpoint"
             )
-        return list(self._lines.values())
+        return list(self._connections.values())
 
     def least(self) -> Connection:
         """The one with the fewest conversations."""
-        return min(self.lines, key=lambda line: line.load)
+        return min(self.connections, key=lambda connection: connection.load)
 
-    def drop(self, line: Connection, why: str) -> bool:
+    def drop(self, connection: Connection, why: str) -> bool:
         """Uses a server no more; returns whether it was in use."""
-        if self._lines.get(line.url) is not line:
+        if self._connections.get(connection.url) is not connection:
             return False
-        del self._lines[line.url]
-        self._why[line.url] = why
-        line.close()
-        if self._lines:
-            warnings.warn(f"policy server {line.url}: {why}. Going on without it.", stacklevel=2)
+        del self._connections[connection.url]
+        self._why[connection.url] = why
+        connection.close()
+        if self._connections:
+            warnings.warn(f"policy server {connection.url}: {why}. Going on without it.", stacklevel=2)
         return True
 
     def load(
@@ -102,10 +102,10 @@ class Servers:
         try:
             self._gather()
             if sends:
-                sender = Sender(self.lines, label, version, options)
+                sender = Sender(self.connections, label, version, options)
                 sender.send(weights)
-                for line, why in sender.lost.items():
-                    self.drop(line, why)
+                for connection, why in sender.lost.items():
+                    self.drop(connection, why)
         finally:
             for _ in weights:
                 pass
@@ -114,26 +114,26 @@ class Servers:
 
     def close(self) -> None:
         """Uses none any more."""
-        for line in self._lines.values():
-            line.close()
-        for line in self._lines.values():
-            line.close(wait=3.0)
+        for connection in self._connections.values():
+            connection.close()
+        for connection in self._connections.values():
+            connection.close(wait=3.0)
 
     def _gather(self) -> None:
         """Looks who is there: some that were in use may have gone, and others come back."""
-        for line in list(self._lines.values()):
+        for connection in list(self._connections.values()):
             try:
-                line.link.hello(self._model)
+                connection.calls.hello(self._model)
             except (Lost, Refused) as error:
-                self.drop(line, str(error))
+                self.drop(connection, str(error))
         for url in list(self._why):
             self._connect(url, CONNECT_SECONDS)
 
     def _connect(self, url: str, within: float) -> None:
         """Begins to use a server if it can be."""
         try:
-            link = HttpCalls(url, self._token, self._timeout_s)
-            self._lines[url] = Connection(link, link.hello(self._model, within), self.events)
+            calls = HttpCalls(url, self._token, self._timeout_s)
+            self._connections[url] = Connection(calls, calls.hello(self._model, within), self.events)
         except (Lost, Refused) as error:
             self._why[url] = str(error)
         else:
@@ -142,19 +142,19 @@ class Servers:
     def _wait(self, label: str, seconds: float) -> None:
         """Waits until the servers have the weights of a transfer that another process sends."""
         until, have = time.monotonic() + seconds, set()
-        while not have.issuperset(self.lines):
-            for line in set(self.lines) - have:
+        while not have.issuperset(self.connections):
+            for connection in set(self.connections) - have:
                 try:
-                    state = line.link.get("/v1/weights", WeightsState)
+                    state = connection.calls.get("/v1/weights", WeightsState)
                 except (Lost, Refused) as error:
-                    self.drop(line, str(error))
+                    self.drop(connection, str(error))
                     continue
                 if state.failed == label:
-                    raise TransferError(f"{line.url}: {state.fault}")
+                    raise TransferError(f"{connection.url}: {state.fault}")
                 if state.label == label:
-                    have.add(line)
+                    have.add(connection)
                 elif time.monotonic() > until:
-                    self.drop(line, f"it did not get the weights of transfer {label} in {seconds:g} s")
+                    self.drop(connection, f"it did not get the weights of transfer {label} in {seconds:g} s")
             time.sleep(0.02)
 
     def _reasons(self) -> str:

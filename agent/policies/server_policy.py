@@ -53,7 +53,7 @@ class _Row:
     request: Request | None = None
     number: int = -1
     tries: int = 0
-    line: Connection | None = None
+    connection: Connection | None = None
     conversation: int = -1
     held: bool = False
 
@@ -98,16 +98,16 @@ class ServerPolicy:
         self._numbers, self._conversations = count(), count()
         self._sampling = Sampling()
         self._moved = 0.0  # when something last arrived
-        self._fleet = Servers(urls, model, token, timeout_s)
+        self._servers = Servers(urls, model, token, timeout_s)
 
     def release(self, key: int) -> None:
         """See `Policy.release`."""
         row = self._rows.pop(key, None)
         if row is not None:
             in_flight = self._asked.pop(row.number, None) is not None
-            if row.line is not None:
-                row.line.load -= 1
-                row.line.release(row.conversation, row.number if in_flight else None)
+            if row.connection is not None:
+                row.connection.load -= 1
+                row.connection.release(row.conversation, row.number if in_flight else None)
 
     def sleep(self) -> None:
         """See `Policy.sleep`: servers have accelerators of their own, so there is nothing to give back."""
@@ -117,7 +117,7 @@ class ServerPolicy:
         """Forgets everything, on the servers too as far as they can be reached at once."""
         for key in list(self._rows):
             self.release(key)
-        self._fleet.close()
+        self._servers.close()
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`; servers that were lost are used again if they are back.
@@ -136,7 +136,7 @@ class ServerPolicy:
         self._hear(0.0)
         self._loads += 1
         self._label, label = "", f"{self._run}-{self._loads}"
-        self._fleet.load(iter(weights), version, label, self._transfer, sends=self._sends)
+        self._servers.load(iter(weights), version, label, self._transfer, sends=self._sends)
         self._label, self.version = label, version
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
@@ -191,8 +191,8 @@ class ServerPolicy:
         if not self._asked:
             self._moved = time.monotonic()
         self._sampling = sampling
-        for line in self._fleet.lines:
-            line.whole = whole
+        for connection in self._servers.connections:
+            connection.whole = whole
         rows = [self._rows.setdefault(request.key, _Row(request.key)) for request in requests]
         for row, ids, request in zip(rows, new, requests, strict=True):
             row.ids, row.request, row.tries = ids, request, 0
@@ -206,9 +206,13 @@ class ServerPolicy:
             row.tries += 1
             if row.tries > TRIES:
                 raise ServerError(f"policy servers have forgotten conversation {row.key} {TRIES} times")
-            if row.line is None:
-                row.line, row.held, row.conversation = self._fleet.least(), False, next(self._conversations)
-                row.line.load += 1
+            if row.connection is None:
+                row.connection, row.held, row.conversation = (
+                    self._servers.least(),
+                    False,
+                    next(self._conversations),
+                )
+                row.connection.load += 1
             row.number = next(self._numbers)
             self._asked[row.number] = row
             add_only = row.held and not request.fresh
@@ -221,26 +225,30 @@ class ServerPolicy:
                 max_new_tokens=request.max_new_tokens,
                 keep=request.keep if add_only else None,
             )
-            asks.setdefault(row.line, []).append(ask)
-        for line, some in asks.items():
-            line.ask(self._label, self._sampling, some)
+            asks.setdefault(row.connection, []).append(ask)
+        for connection, some in asks.items():
+            connection.ask(self._label, self._sampling, some)
 
     def _hear(self, seconds: float) -> list[tuple[int, Generation]]:
         """Takes what the servers say, and waits for something to be said at most so long."""
         ended: list[tuple[int, Generation]] = []
         try:
-            event = self._fleet.events.get(timeout=seconds) if seconds else self._fleet.events.get_nowait()
+            event = (
+                self._servers.events.get(timeout=seconds) if seconds else self._servers.events.get_nowait()
+            )
             while True:
                 ended += self._take(event)
-                event = self._fleet.events.get_nowait()
+                event = self._servers.events.get_nowait()
         except Empty:
             pass
         if ended:
             self._moved = time.monotonic()
         elif self._asked and time.monotonic() - self._moved > self._timeout_s:
             self._moved = time.monotonic()
-            for line in {row.line for row in self._asked.values()}:
-                self._lose(line, f"no response has ended for {self._timeout_s:g} s (generator.timeout_s)")
+            for connection in {row.connection for row in self._asked.values()}:
+                self._lose(
+                    connection, f"no response has ended for {self._timeout_s:g} s (generator.timeout_s)"
+                )
         return ended
 
     def _take(self, event: Event) -> list[tuple[int, Generation]]:
@@ -252,10 +260,10 @@ class ServerPolicy:
                     ended.append((row.key, generation))
             return ended
         if isinstance(event, Down):
-            self._lose(event.line, event.why)
+            self._lose(event.connection, event.why)
             return []
         for row in self._rows.values():
-            row.held = row.held and row.line is not event.line
+            row.held = row.held and row.connection is not event.connection
         self._ask([self._asked.pop(number) for number in sorted(event.numbers) if number in self._asked])
         return []
 
@@ -263,26 +271,26 @@ class ServerPolicy:
         """Takes a response; None if it has to be asked for again."""
         if response.fault is not None:
             if response.fault.reason == "refused":
-                raise PolicyError(f"{row.line.url}: {response.fault.message}")
+                raise PolicyError(f"{row.connection.url}: {response.fault.message}")
             row.held = False
             self._ask([row])
             return None
         if response.version != self.version:
             self._asked[response.number] = row
-            self._lose(row.line, f"it sampled from version {response.version}, not {self.version}")
+            self._lose(row.connection, f"it sampled from version {response.version}, not {self.version}")
             return None
         row.ids.extend(response.ids)
         row.held = True
         return Generation(response.ids, response.logps, response.finish, response.signals)
 
-    def _lose(self, line: Connection, why: str) -> None:
+    def _lose(self, connection: Connection, why: str) -> None:
         """Goes on without a server: what it owes is asked of others."""
-        if not self._fleet.drop(line, why):
+        if not self._servers.drop(connection, why):
             return
         for row in self._rows.values():
-            if row.line is line:
-                row.line, row.held = None, False
-        waiting = [row for row in self._asked.values() if row.line is None]
+            if row.connection is connection:
+                row.connection, row.held = None, False
+        waiting = [row for row in self._asked.values() if row.connection is None]
         for row in waiting:
             del self._asked[row.number]
             row.tries = 0

@@ -69,7 +69,7 @@ class TorchPolicy:
         self._cache = KVSlots(self._model.config, self._model.dtype, self._model.device, window)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = list(range(max_parallel - 1, -1, -1))  # lowest slot last
-        self._flight = Responses(max_parallel, stop_ids)
+        self._responses = Responses(max_parallel, stop_ids)
         self._seated: dict[int, _Row] = {}  # by slot, those in flight
         self._queue: deque[tuple[_Row, Request]] = deque()  # started, without a slot yet
         self._sampling = Sampling()
@@ -81,7 +81,7 @@ class TorchPolicy:
             return
         self._queue = deque(waiting for waiting in self._queue if waiting[0] is not row)
         if self._seated.get(row.slot) is row:
-            self._flight.drop([row.slot])
+            self._responses.drop([row.slot])
             del self._seated[row.slot]
         self._drop(row)
 
@@ -160,17 +160,17 @@ class TorchPolicy:
             return []
         logits_AV = self._feed(new) if new else self._decode()
         sampling = self._sampling
-        ids_A, logp_A = draw(logits_AV, self._flight.uniform_A(), sampling.temperature)
+        ids_A, logp_A = draw(logits_AV, self._responses.uniform_A(), sampling.temperature)
         signal_AK = signals(logits_AV, sampling) if sampling.top else None
-        ended = self._flight.record(ids_A, logp_A, signal_AK).tolist()
+        ended = self._responses.record(ids_A, logp_A, signal_AK).tolist()
         finished = []
         for slot in ended:
-            row, generation = self._seated.pop(slot), self._flight.generation(slot)
+            row, generation = self._seated.pop(slot), self._responses.generation(slot)
             row.ids += generation.ids
             row.cached = len(row.ids) - 1  # the last token was sampled, not fed
             finished.append((row.key, generation))
         if ended:
-            self._flight.drop(ended)
+            self._responses.drop(ended)
         return finished
 
     def _check_idle(self, what: str) -> None:
@@ -204,7 +204,7 @@ class TorchPolicy:
                     self._drop(idle.pop())
                 row.slot = self._free.pop()
             self._seated[row.slot] = row
-            self._flight.add(
+            self._responses.add(
                 row.slot,
                 prompt=len(row.ids),
                 limit=min(request.max_new_tokens, self.window - len(row.ids)),
@@ -222,16 +222,16 @@ class TorchPolicy:
 
     def _decode(self) -> torch.Tensor:
         """Feeds every response's last token; returns the logits of the next [A, V]."""
-        ids_A, position_A = self._flight.last_A()
-        return self._forward(ids_A, self._flight.active_A, position_A, np.ones_like(ids_A))
+        ids_A, position_A = self._responses.last_A()
+        return self._forward(ids_A, self._responses.active_A, position_A, np.ones_like(ids_A))
 
     def _feed(self, new: dict[int, _Row]) -> torch.Tensor:
         """Feeds what is not cached of `new` rows and the last token of all others; returns as `_decode`.
 
         Rows that begin with the same prompt (members of a group) are computed once and copied.
         """
-        slots = self._flight.active_A.tolist()
-        last = dict(zip(slots, zip(*self._flight.last_A(), strict=True), strict=True))
+        slots = self._responses.active_A.tolist()
+        last = dict(zip(slots, zip(*self._responses.last_A(), strict=True), strict=True))
         leaders: dict[tuple[int, ...], int] = {}
         leader_of = {
             slot: slot if new[slot].cached else leaders.setdefault(tuple(new[slot].ids), slot)

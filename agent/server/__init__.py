@@ -1,1 +1,1 @@
-"""Policies over HTTP: the server (`app`, `engine`, `weights`, `serve`), its wire, and the client's `line`."""
+"""A policy server: its HTTP interface, the thread that decodes for all clients, its weights."""

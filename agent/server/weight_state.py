@@ -41,7 +41,7 @@ class Weights:
         self._model, self._folder, self._device, self._metrics = model, folder, device, metrics
         self._lock = Lock()
         self._state = WeightsState()
-        self._intake: IncomingWeights | None = None
+        self._incoming: IncomingWeights | None = None
 
     @property
     def state(self) -> WeightsState:
@@ -51,7 +51,7 @@ class Weights:
     @property
     def due(self) -> bool:
         """Whether a transfer waits for `load`."""
-        return self._intake is not None
+        return self._incoming is not None
 
     def check(self, label: str) -> None:
         """Checks that the weights are those of a transfer.
@@ -80,9 +80,9 @@ class Weights:
                 return
             if message.label == state.failed:
                 raise TransferError(state.fault)
-            if self._intake is not None:
-                self._intake.abort(f"transfer {message.label} took its place")
-            self._intake = IncomingWeights(message, self._model, self._folder, self._device)
+            if self._incoming is not None:
+                self._incoming.abort(f"transfer {message.label} took its place")
+            self._incoming = IncomingWeights(message, self._model, self._folder, self._device)
             self._state = WeightsState(loading=message.label)
         self._metrics.version.set(-1)
 
@@ -97,11 +97,11 @@ class Weights:
             TransferError: It failed.
         """
         if ending.label != self._state.label:
-            intake = self._of(ending.label)
-            intake.end(ending)
+            incoming = self._of(ending.label)
+            incoming.end(ending)
             # The policy may need a moment for weights that have all arrived.
-            while not intake.over.wait(0.1):
-                intake.check()
+            while not incoming.over.wait(0.1):
+                incoming.check()
         state = self._state
         if state.label != ending.label:
             raise TransferError(state.fault or f"transfer {ending.label} was given up")
@@ -110,41 +110,43 @@ class Weights:
     def abort(self, why: str, label: str | None = None) -> None:
         """Gives up a transfer (None: any), or notes that the one of this label will not come."""
         with self._lock:
-            if self._intake is not None and label in (None, self._intake.label):
-                self._intake.abort(why)
+            if self._incoming is not None and label in (None, self._incoming.label):
+                self._incoming.abort(why)
             elif label not in (None, self._state.label, self._state.failed):
                 self._state = self._state.model_copy(update={"failed": label, "fault": why})
 
     def load(self, policy: Policy) -> None:
         """Has the policy take the weights of the transfer under way, as they come."""
-        intake, began = self._intake, time.perf_counter()
-        assert intake is not None
+        incoming, began = self._incoming, time.perf_counter()
+        assert incoming is not None
         try:
-            intake.check()
-            policy.load_weights(intake.weights(), intake.version)
+            incoming.check()
+            policy.load_weights(incoming.weights(), incoming.version)
         except Exception as error:  # whatever it was: the policy may have half of them
-            if not isinstance(error, PolicyError) and not intake.why:
+            if not isinstance(error, PolicyError) and not incoming.why:
                 traceback.print_exc(file=sys.stderr)
-            intake.abort(str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}")
-        why = intake.why
+            incoming.abort(
+                str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
+            )
+        why = incoming.why
         with self._lock:
-            if self._intake is intake:
-                self._intake = None
+            if self._incoming is incoming:
+                self._incoming = None
                 self._state = (
-                    WeightsState(failed=intake.label, fault=why)
+                    WeightsState(failed=incoming.label, fault=why)
                     if why
-                    else WeightsState(label=intake.label, version=intake.version)
+                    else WeightsState(label=incoming.label, version=incoming.version)
                 )
-        intake.close(failed=bool(why))
+        incoming.close(failed=bool(why))
         self._metrics.transfers.labels("failed" if why else "loaded").inc()
         if not why:
-            self._metrics.version.set(intake.version)
+            self._metrics.version.set(incoming.version)
             self._metrics.transfer.observe(time.perf_counter() - began)
 
     def _of(self, label: str) -> IncomingWeights:
         with self._lock:
-            if self._intake is not None and self._intake.label == label:
-                return self._intake
+            if self._incoming is not None and self._incoming.label == label:
+                return self._incoming
             state = self._state
         if label == state.failed:
             raise TransferError(state.fault)

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from envs.base import EnvError
+from envs.base import EnvError, task_digest
 from envs.pools.replaying import ReplayableTrajectory
 from envs.wire.description import Hello
-from envs.wire.messages import HEADER, Batch, Fork, Opening, Stepping
+from envs.wire.messages import HEADER, Batch, Fork, Opening, Stepping, TaskName
 
 CONNECT_SECONDS = 3.0
 LARGEST_BATCH = 256
@@ -26,9 +26,9 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A request for a server, and the play it is for (with the serial it then had)."""
+    """A request for a server, and the trajectory it is for (with the serial it then had)."""
 
-    play: ReplayableTrajectory
+    trajectory: ReplayableTrajectory
     serial: int
     request: Opening | Fork | Stepping
 
@@ -46,7 +46,7 @@ class Call:
 class Result:
     """What became of a call: a status and a body, or the fault of a server that cannot be reached."""
 
-    line: Connection
+    connection: Connection
     call: Call
     status: int
     body: bytes
@@ -112,7 +112,7 @@ class Connection:
         except httpx.InvalidURL as error:
             raise EnvError(f"environment server {self.url!r}: this is no address: {error}") from error
         arguments = (client, results)
-        self._thread = Thread(target=self._talk, args=arguments, name=f"line {self.url}", daemon=True)
+        self._thread = Thread(target=self._talk, args=arguments, name=f"connection {self.url}", daemon=True)
         self._thread.start()
 
     def go_on(self, now: float, wanted: Callable[[Entry], bool]) -> None:
@@ -200,3 +200,29 @@ class Connection:
         except (httpx.TransportError, httpx.DecodingError) as error:
             return Result(self, call, 0, b"", f"{type(error).__name__}: {error}")
         return Result(self, call, response.status_code, response.content)
+
+
+def connections_to(urls: Sequence[str]) -> list[Connection]:
+    """Returns a connection to each of these servers, not started yet.
+
+    Raises:
+        EnvError: There are none, one is named twice, or one is no address.
+    """
+    if not urls or len(set(urls)) < len(urls):
+        raise EnvError(f"environment servers: expected different addresses, got {list(urls)}.")
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise EnvError(f"environment server {url!r}: an address is like http://127.0.0.1:8101.")
+    return [Connection(url.rstrip("/")) for url in urls]
+
+
+def opening(trajectory: ReplayableTrajectory, session: str) -> Opening:
+    """Returns the request that begins a trajectory, or begins it again to where it stands."""
+    trace = trajectory.trace
+    return Opening(
+        session=session,
+        task=TaskName(id=trace.task.id, digest=task_digest(trace.task)),
+        seed=trace.seed,
+        actions=list(trace.actions),
+        checks=list(trace.checks),
+    )

@@ -45,7 +45,7 @@ class _Worker:
     number: int
     process: multiprocessing.process.BaseProcess | None = None
     connection: Connection | None = None
-    plays: dict[int, ReplayableTrajectory] = field(default_factory=dict)
+    trajectories: dict[int, ReplayableTrajectory] = field(default_factory=dict)
     outbox: list[Request] = field(default_factory=list)
     sent: list[Request] | None = None
     since: float = 0.0
@@ -85,7 +85,7 @@ class ProcessPool(RecoveringPool):
         # The helper starts with the first pool; a maker of a later pool is imported by each worker.
         maker = getattr(make_env, "__module__", None)
         _context.set_forkserver_preload([*_PRELOADED, *([maker] if maker else [])])
-        self._router: Placement[int] = Placement()
+        self._placement: Placement[int] = Placement()
         self._wakeup, self._waker = _context.Pipe(duplex=False)
         self._workers = [_Worker(i) for i in range(number)]
         try:
@@ -103,43 +103,47 @@ class ProcessPool(RecoveringPool):
         return [worker.process.pid for worker in self._workers if worker.process]
 
     def _open(self, key: int) -> None:
-        play = self._new_play(key)
-        place = self._router.take(play.trace.task.id, range(len(self._workers)))
-        self._ask(play, self._workers[place], self._opening(play))
+        trajectory = self._new_trajectory(key)
+        place = self._placement.take(trajectory.trace.task.id, range(len(self._workers)))
+        self._ask(trajectory, self._workers[place], self._opening(trajectory))
 
     def _step(self, key: int, action: str) -> None:
-        play = self._of_key[key]
-        if play.doom:
-            return self._fail(play, play.doom)
-        self._ask(play, play.place, Request("step", play.serial, len(play.trace.actions), action))
+        trajectory = self._of_key[key]
+        if trajectory.doom:
+            return self._fail(trajectory, trajectory.doom)
+        self._ask(
+            trajectory,
+            trajectory.place,
+            Request("step", trajectory.serial, len(trajectory.trace.actions), action),
+        )
 
     def _fork(self, key: int, source: int) -> None:
-        parent, play = self._of_key[source], self._new_play(key)
-        self._router.join(play.trace.task.id, parent.place.number)
-        request = Request("fork", play.serial, len(play.trace.actions), source=parent.serial)
-        self._ask(play, parent.place, request)
+        parent, trajectory = self._of_key[source], self._new_trajectory(key)
+        self._placement.join(trajectory.trace.task.id, parent.place.number)
+        request = Request("fork", trajectory.serial, len(trajectory.trace.actions), source=parent.serial)
+        self._ask(trajectory, parent.place, request)
         if parent.doom:
-            self._fail(play, parent.doom)
+            self._fail(trajectory, parent.doom)
 
     def _release(self, key: int) -> None:
-        play = self._forget(key)
-        worker = play.place
-        del worker.plays[play.serial]
-        worker.outbox.append(Request("release", play.serial))
-        self._router.leave(play.trace.task.id, worker.number)
+        trajectory = self._forget(key)
+        worker = trajectory.place
+        del worker.trajectories[trajectory.serial]
+        worker.outbox.append(Request("release", trajectory.serial))
+        self._placement.leave(trajectory.trace.task.id, worker.number)
 
-    def _ask(self, play: ReplayableTrajectory, worker: _Worker, request: Request) -> None:
-        play.place = worker
-        worker.plays[play.serial] = play
+    def _ask(self, trajectory: ReplayableTrajectory, worker: _Worker, request: Request) -> None:
+        trajectory.place = worker
+        worker.trajectories[trajectory.serial] = trajectory
         worker.outbox.append(request)
 
     @staticmethod
-    def _opening(play: ReplayableTrajectory) -> Request:
-        trace = play.trace
+    def _opening(trajectory: ReplayableTrajectory) -> Request:
+        trace = trajectory.trace
         actions, checks = tuple(trace.actions), tuple(trace.checks)
         return Request(
             "open",
-            play.serial,
+            trajectory.serial,
             len(actions),
             task=trace.task,
             seed=trace.seed,
@@ -203,8 +207,8 @@ class ProcessPool(RecoveringPool):
         serial, position, observation, outcome, instruction, checks, failure = answer
         if failure is None:
             self._arrived(serial, position, observation, outcome, instruction, checks)
-        elif serial in worker.plays:
-            self._fail(worker.plays[serial], failure)
+        elif serial in worker.trajectories:
+            self._fail(worker.trajectories[serial], failure)
 
     def _start(self, worker: _Worker) -> None:
         worker.connection, theirs = _context.Pipe()
@@ -226,14 +230,14 @@ class ProcessPool(RecoveringPool):
         self.restarts += 1
         lost = {request.serial for request in worker.sent or ()}
         worker.outbox = []
-        for play in worker.plays.values():
-            if play.trace.over or play.doom:
+        for trajectory in worker.trajectories.values():
+            if trajectory.trace.over or trajectory.doom:
                 continue
-            play.tries += play.serial in lost
-            if play.tries >= TRIES:
-                self._fail(play, _given_up(play, reason, what))
+            trajectory.tries += trajectory.serial in lost
+            if trajectory.tries >= TRIES:
+                self._fail(trajectory, _given_up(trajectory, reason, what))
             else:
-                worker.outbox.append(self._opening(play))
+                worker.outbox.append(self._opening(trajectory))
         worker.alone = True
         self._start(worker)
 
@@ -260,8 +264,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _given_up(play: ReplayableTrajectory, reason: str, what: str) -> Failure:
-    trace = play.trace
+def _given_up(trajectory: ReplayableTrajectory, reason: str, what: str) -> Failure:
+    trace = trajectory.trace
     last = f"action {trace.actions[-1]!r}" if trace.actions else "its opening"
     return Failure(
         "timeout" if reason == "timeout" else "lost",

@@ -49,22 +49,22 @@ class RecoveringPool(EnvPool):
         self._replies: dict[int, Reply] = {}
         self._woken = False
 
-    def _new_play(self, key: int) -> ReplayableTrajectory:
-        play = ReplayableTrajectory(key, next(self._numbers), self._traces[key])
-        self._of_key[key] = self._of_serial[play.serial] = play
-        return play
+    def _new_trajectory(self, key: int) -> ReplayableTrajectory:
+        trajectory = ReplayableTrajectory(key, next(self._numbers), self._traces[key])
+        self._of_key[key] = self._of_serial[trajectory.serial] = trajectory
+        return trajectory
 
-    def _renumber(self, play: ReplayableTrajectory) -> None:
-        """Gives a play that is begun again a new serial."""
-        self._of_serial.pop(play.serial, None)
-        play.serial = next(self._numbers)
-        self._of_serial[play.serial] = play
+    def _renumber(self, trajectory: ReplayableTrajectory) -> None:
+        """Gives a trajectory that is begun again a new serial."""
+        self._of_serial.pop(trajectory.serial, None)
+        trajectory.serial = next(self._numbers)
+        self._of_serial[trajectory.serial] = trajectory
 
     def _forget(self, key: int) -> ReplayableTrajectory:
-        play = self._of_key.pop(key)
-        self._of_serial.pop(play.serial, None)
+        trajectory = self._of_key.pop(key)
+        self._of_serial.pop(trajectory.serial, None)
         self._replies.pop(key, None)
-        return play
+        return trajectory
 
     def _arrived(
         self,
@@ -78,35 +78,37 @@ class RecoveringPool(EnvPool):
         """Takes what a back end says.
 
         Args:
-            serial: Of the play.
+            serial: Of the trajectory.
             position: Actions played since the task's start.
             observation: Where it stands.
             outcome: Of the last action.
             instruction: The task sentence, of an opening or a fork.
             checks: Of all replies up to this one, of an opening.
         """
-        play = self._of_serial.get(serial)
-        if play is None:
+        trajectory = self._of_serial.get(serial)
+        if trajectory is None:
             return
-        trace = play.trace
+        trace = trajectory.trace
         digests = checks or [*trace.checks[:position], reply_digest(observation, outcome)]
         for number, (was, now) in enumerate(zip(trace.checks, digests, strict=False)):
             if was != now:
-                return self._fail(play, diverged(trace, number))
+                return self._fail(trajectory, diverged(trace, number))
         trace.checks += digests[len(trace.checks) :]
         # Otherwise this is a trajectory begun again that now stands where it stood.
-        if trace.outstanding and play.key not in self._replies and position == len(trace.actions):
-            play.tries = 0
+        if trace.outstanding and trajectory.key not in self._replies and position == len(trace.actions):
+            trajectory.tries = 0
             index = trace.index
-            self._replies[play.key] = Reply(
-                play.key, index, observation, outcome, "" if index else instruction
+            self._replies[trajectory.key] = Reply(
+                trajectory.key, index, observation, outcome, "" if index else instruction
             )
 
-    def _fail(self, play: ReplayableTrajectory, failure: Failure) -> None:
+    def _fail(self, trajectory: ReplayableTrajectory, failure: Failure) -> None:
         """Gives a trajectory up: at its outstanding request, or at the next."""
-        play.doom = failure
-        if play.trace.outstanding:
-            self._replies[play.key] = Reply(play.key, play.trace.index, None, failure=failure)
+        trajectory.doom = failure
+        if trajectory.trace.outstanding:
+            self._replies[trajectory.key] = Reply(
+                trajectory.key, trajectory.trace.index, None, failure=failure
+            )
 
     def _ready(self, timeout: float | None) -> list[Reply]:
         until = None if timeout is None else time.monotonic() + timeout
@@ -121,4 +123,4 @@ class RecoveringPool(EnvPool):
 
     @abstractmethod
     def _turn(self, timeout: float | None) -> None:
-        """Sends what has gathered and takes what arrives, for at most `timeout` seconds (None: for ever)."""
+        """Sends what has gathered and takes what arrives, for at most `timeout` seconds (None: no limit)."""

@@ -1,1 +1,1 @@
-"""Environments over HTTP: the server (`app`, `serve`), and what its client (`envs.pools.remote`) shares."""
+"""An environment server: its HTTP interface, and the thread that plays the sessions of all clients."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import count
 from queue import Empty, Queue
 from threading import Event, Thread
@@ -13,56 +12,13 @@ from threading import Event, Thread
 from envs.base import EnvError
 from envs.pools.pool import EnvPool
 from envs.pools.replies import Reply
+from envs.server.session import PendingBatch, Session
 from envs.server.session_metrics import SessionMetrics
 from envs.wire.messages import Answer, Batch, Fork, Opening, Played, Stepping, Trouble
 from envs.wire.task_book import TaskBook
 
 TICK = 1.0
 """Seconds between looks for idle sessions."""
-
-
-class _Order:
-    """A batch, and the answers to its requests so far."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.requests = (*batch.open, *batch.fork, *batch.step)
-        self.future: Future[Answer] = Future()
-        self._played: list[Played | None] = [None] * len(self.requests)
-        self._left = len(self.requests)
-
-    def put(self, slot: int, played: Played) -> None:
-        self._played[slot] = played
-        self._left -= 1
-        self.finish()
-
-    def finish(self) -> None:
-        if not self._left and not self.future.done():
-            # Every part has been checked, and the batch is as long as its requests.
-            self.future.set_result(Answer.model_construct(played=self._played))
-
-
-@dataclass(slots=True, eq=False)
-class _Session:
-    """A trajectory of a client.
-
-    Attributes:
-        key: The pool's.
-        name: The client's.
-        position: Actions played, the one being played included.
-        request: The last one, to know it again.
-        last: The answer to it; None while it is played.
-        waiting: Where that answer goes: the batches and their slots.
-        used: When it was last asked for something.
-    """
-
-    key: int
-    name: str
-    position: int
-    request: Opening | Fork | Stepping
-    used: float
-    last: Played | None = None
-    waiting: list[tuple[_Order, int]] = field(default_factory=list)
 
 
 class Sessions:
@@ -89,10 +45,10 @@ class Sessions:
     ) -> None:
         self._pool, self._book, self._limit, self._idle = pool, book, limit, idle_seconds
         self._metrics, self._clock = metrics, clock
-        self._sessions: dict[str, _Session] = {}
-        self._of_key: dict[int, _Session] = {}
+        self._sessions: dict[str, Session] = {}
+        self._of_key: dict[int, Session] = {}
         self._keys = count()
-        self._orders: Queue[_Order | None] = Queue()
+        self._batches: Queue[PendingBatch | None] = Queue()
         self._stopped = Event()
         self._swept = clock()
         self._thread = Thread(target=self._run, name="sessions", daemon=True)
@@ -112,15 +68,15 @@ class Sessions:
 
     def play(self, batch: Batch) -> Future[Answer]:
         """Puts a batch in line; may be called from any thread."""
-        order = _Order(batch)
-        self._orders.put(order)
+        batch = PendingBatch(batch)
+        self._batches.put(batch)
         self._pool.wake()
-        return order.future
+        return batch.future
 
     def close(self) -> None:
         """Closes all sessions and the pool."""
         self._stopped.set()
-        self._orders.put(None)
+        self._batches.put(None)
         self._pool.wake()
         self._thread.join()
 
@@ -138,42 +94,42 @@ class Sessions:
 
     def _abandon(self) -> None:
         """Tells whoever waits that there will be no answer."""
-        waiting = [order for session in self._sessions.values() for order, _ in session.waiting]
-        while not self._orders.empty():
-            waiting.append(self._orders.get())
-        for order in waiting:
-            if order is not None and not order.future.done():
-                order.future.set_exception(EnvError("this server is stopping."))
+        waiting = [batch for session in self._sessions.values() for batch, _ in session.waiting]
+        while not self._batches.empty():
+            waiting.append(self._batches.get())
+        for batch in waiting:
+            if batch is not None and not batch.future.done():
+                batch.future.set_exception(EnvError("this server is stopping."))
 
     def _admit(self, wait: bool) -> None:
         """Takes all batches in line; waits for one if nothing is being played."""
         try:
-            order = self._orders.get(timeout=TICK) if wait else self._orders.get_nowait()
+            batch = self._batches.get(timeout=TICK) if wait else self._batches.get_nowait()
             while True:
-                if order is not None:
-                    self._take(order)
-                order = self._orders.get_nowait()
+                if batch is not None:
+                    self._take(batch)
+                batch = self._batches.get_nowait()
         except Empty:
             return
 
-    def _take(self, order: _Order) -> None:
-        for slot, request in enumerate(order.requests):
-            trouble = self._ask(order, slot, request)
+    def _take(self, batch: PendingBatch) -> None:
+        for slot, request in enumerate(batch.requests):
+            trouble = self._ask(batch, slot, request)
             if trouble is not None:
                 self._metrics.troubles.labels(trouble.reason).inc()
-                order.put(slot, Played(session=request.session, position=request.position, trouble=trouble))
-        for name in order.batch.close:
+                batch.put(slot, Played(session=request.session, position=request.position, trouble=trouble))
+        for name in batch.batch.close:
             self._end(name, "closed")
-        order.finish()
+        batch.finish()
 
-    def _ask(self, order: _Order, slot: int, request: Opening | Fork | Stepping) -> Trouble | None:
+    def _ask(self, batch: PendingBatch, slot: int, request: Opening | Fork | Stepping) -> Trouble | None:
         """Puts one request to the pool; returns why not."""
         session = self._sessions.get(request.session)
         if session is not None and session.request == request:
-            self._repeat(session, order, slot)
+            self._repeat(session, batch, slot)
             return None
         if isinstance(request, Stepping):
-            return self._step(session, order, slot, request)
+            return self._step(session, batch, slot, request)
         if session is not None:
             return Trouble(reason="moved", message=f"there is a session {request.session!r} already.")
         if len(self._sessions) >= self._limit:
@@ -181,20 +137,22 @@ class Sessions:
                 reason="full", message=f"{self._limit} sessions are open, as many as this server plays."
             )
         return (
-            self._open(order, slot, request)
+            self._open(batch, slot, request)
             if isinstance(request, Opening)
-            else self._fork(order, slot, request)
+            else self._fork(batch, slot, request)
         )
 
-    def _repeat(self, session: _Session, order: _Order, slot: int) -> None:
+    def _repeat(self, session: Session, batch: PendingBatch, slot: int) -> None:
         self._metrics.repeated.inc()
         session.used = self._clock()
         if session.last is None:
-            session.waiting.append((order, slot))
+            session.waiting.append((batch, slot))
         else:
-            order.put(slot, session.last)
+            batch.put(slot, session.last)
 
-    def _step(self, session: _Session | None, order: _Order, slot: int, request: Stepping) -> Trouble | None:
+    def _step(
+        self, session: Session | None, batch: PendingBatch, slot: int, request: Stepping
+    ) -> Trouble | None:
         if session is None:
             return _unknown(request.session)
         if session.last is None or request.position != session.position + 1:
@@ -207,10 +165,10 @@ class Sessions:
             self._pool.step(session.key, request.action)
         except EnvError as error:  # the trajectory is over
             return Trouble(reason="moved", message=str(error))
-        self._begin(session, order, slot, request)
+        self._begin(session, batch, slot, request)
         return None
 
-    def _open(self, order: _Order, slot: int, request: Opening) -> Trouble | None:
+    def _open(self, batch: PendingBatch, slot: int, request: Opening) -> Trouble | None:
         if self.draining:
             return Trouble(reason="draining", message="this server is about to stop.")
         try:
@@ -221,10 +179,10 @@ class Sessions:
             return Trouble(reason="unknown_task", message=f"task {request.task.id!r} has to be uploaded.")
         session = self._new(request)
         self._pool.replay(session.key, task, request.seed, request.actions, request.checks)
-        self._begin(session, order, slot, request)
+        self._begin(session, batch, slot, request)
         return None
 
-    def _fork(self, order: _Order, slot: int, request: Fork) -> Trouble | None:
+    def _fork(self, batch: PendingBatch, slot: int, request: Fork) -> Trouble | None:
         source = self._sessions.get(request.source)
         if source is None:
             return _unknown(request.source)
@@ -240,18 +198,20 @@ class Sessions:
         except EnvError as error:  # the source is over
             del self._sessions[session.name], self._of_key[session.key]
             return Trouble(reason="moved", message=str(error))
-        self._begin(session, order, slot, request)
+        self._begin(session, batch, slot, request)
         return None
 
-    def _new(self, request: Opening | Fork) -> _Session:
-        session = _Session(next(self._keys), request.session, request.position, request, self._clock())
+    def _new(self, request: Opening | Fork) -> Session:
+        session = Session(next(self._keys), request.session, request.position, request, self._clock())
         self._sessions[session.name] = self._of_key[session.key] = session
         self._metrics.begun.labels("fork" if isinstance(request, Fork) else "open").inc()
         return session
 
-    def _begin(self, session: _Session, order: _Order, slot: int, request: Opening | Fork | Stepping) -> None:
+    def _begin(
+        self, session: Session, batch: PendingBatch, slot: int, request: Opening | Fork | Stepping
+    ) -> None:
         session.request, session.position, session.last = request, request.position, None
-        session.waiting.append((order, slot))
+        session.waiting.append((batch, slot))
         session.used = self._clock()
 
     def _deliver(self, reply: Reply) -> None:
@@ -276,8 +236,8 @@ class Sessions:
         waiting, session.waiting = session.waiting, []
         if reply.failure is not None:
             self._end(session.name, "failed")
-        for order, slot in waiting:
-            order.put(slot, played)
+        for batch, slot in waiting:
+            batch.put(slot, played)
 
     def _end(self, name: str, why: str) -> None:
         session = self._sessions.pop(name, None)
@@ -286,8 +246,8 @@ class Sessions:
         del self._of_key[session.key]
         self._pool.release(session.key)
         self._metrics.ended.labels(why).inc()
-        for order, slot in session.waiting:  # closed while it was played
-            order.put(slot, Played(session=name, position=session.position, trouble=_unknown(name)))
+        for batch, slot in session.waiting:  # closed while it was played
+            batch.put(slot, Played(session=name, position=session.position, trouble=_unknown(name)))
 
     def _sweep(self) -> None:
         """Once a tick, closes sessions that have been idle for too long."""

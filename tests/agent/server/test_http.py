@@ -323,11 +323,11 @@ def test_a_real_client_that_disappears():
         policy.load_weights(toy_model().named_parameters(), 1)
         asked = [Request(key, [5, 6], True, key, 500) for key in range(8)]
         policy.start(asked, Sampling())
-        for line in policy._fleet.lines:  # as if the process had been killed
-            line._over = True
-            line._client = "another"
-            with line._changed:
-                line._changed.notify_all()
+        for connection in policy._servers.connections:  # as if the process had been killed
+            connection._over = True
+            connection._client = "another"
+            with connection._changed:
+                connection._changed.notify_all()
         until = time.monotonic() + TIMEOUT
         while (held := counted(server, "conversations")) and time.monotonic() < until:
             time.sleep(0.2)

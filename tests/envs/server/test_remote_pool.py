@@ -20,7 +20,7 @@ from envs.base import EnvError
 from envs.pools.pool import LocalPool
 from envs.pools.remote import RemotePool
 from envs.wire.description import describe
-from tests.envs.pool.walks import play
+from tests.envs.pools.walks import play
 from tests.envs.server.started import ENVIRONMENT, OPTIONS, STEPS, Server, started
 from tests.envs.small_games import kitchen, porch
 

@@ -14,7 +14,7 @@ from envs.base import EnvError
 from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
 from envs.worlds import open_world
-from tests.envs.pool.walks import play
+from tests.envs.pools.walks import play
 from tests.envs.server.started import ROOT
 
 SHOP = ("env.options.products=60", "env.max_steps=8")

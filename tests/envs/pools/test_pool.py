@@ -16,7 +16,7 @@ from envs.base import Env, EnvError, Observation, Outcome
 from envs.pools.placement import SPARE, Placement
 from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
-from tests.envs.pool.walks import play
+from tests.envs.pools.walks import play
 from tests.envs.small_games import WINNING_WALK, kitchen, porch
 
 GAMES = [kitchen(), porch()]
