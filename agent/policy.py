@@ -9,6 +9,11 @@ from typing import Protocol
 import torch
 
 from agent.types import Generation, Request
+from configs.errors import UserError
+
+
+class PolicyError(UserError, RuntimeError):
+    """The policy was used against its contract, or given weights of another model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class UnplayedResponse:
     """A response to a step's prompt that was not played, for methods that learn from what was not done.
 
     Attributes:
@@ -96,7 +96,7 @@ class Step:
         reward: Environment reward of the step, unscaled.
         next_observation: What the environment answered.
         forced: [start, end) of the response tokens that were put there, not sampled; they carry no loss.
-        spare: Other responses to the same prompt.
+        unplayed: Other responses to the same prompt.
         listed: Validity asks for an admissible action (`prompt.parse: strict`).
     """
 
@@ -116,7 +116,7 @@ class Step:
     reward: float
     next_observation: Observation
     forced: tuple[int, int] = (0, 0)
-    spare: tuple[Spare, ...] = ()
+    unplayed: tuple[UnplayedResponse, ...] = ()
     listed: bool = True
 
     @property

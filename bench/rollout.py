@@ -21,7 +21,8 @@ import torch
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.prompts.parse import parse
-from agent.rollout.rollout import Mode, Rollout, RolloutOptions
+from agent.rollout.options import Mode, RolloutOptions
+from agent.rollout.rollout import Rollout
 from agent.types import Generation, Request
 from bench.generation import VOCAB, make_model
 from configs.seeds import derive

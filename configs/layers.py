@@ -64,7 +64,7 @@ def _with_protocol(layers: list[Layer]) -> list[Layer]:
     place, name = _last(layers, "protocol")
     if name is None:
         return layers
-    made = _of_protocol(str(name), str(_value(layers, "env", "name")), layers[place].label)
+    made = _of_protocol(str(name), str(final_value(layers, "env", "name")), layers[place].label)
     _check_stages(made, _method(layers))
     at = _above(layers, place)
     return layers[:at] + made + layers[at:]
@@ -89,7 +89,7 @@ def _with_published(layers: list[Layer]) -> tuple[list[Layer], tuple[str, ...]]:
     place, settings = _last(layers, "credit", "settings")
     if settings != "published":
         return layers, ()
-    environment = str(_value(layers, "env", "name"))
+    environment = str(final_value(layers, "env", "name"))
     method = _method(layers)
     published = None if method is None else method.published.get(environment)
     if published is None:
@@ -118,7 +118,7 @@ def _method(layers: Sequence[Layer]) -> Method | None:
     return None if chosen is None else read_method(*chosen)
 
 
-def _value(layers: Sequence[Layer], *path: str) -> Any:
+def final_value(layers: Sequence[Layer], *path: str) -> Any:
     """An option's value after all layers; its default if no layer sets it."""
     place, value = _last(layers, *path)
     if place >= 0:

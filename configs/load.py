@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.check import DEFAULT, validate
-from configs.layers import COMMAND_LINE, Layer, resolve
+from configs.layers import COMMAND_LINE, Layer, final_value, resolve
 from configs.merge import Merged
 from configs.methods import CONFIGS, mapping
 from configs.old_keys import recorded, renamed
@@ -86,8 +86,10 @@ def _merge(layers: Sequence[Layer], below: Layer | None = None) -> Loaded:
     merged = Merged()
     found, notes = resolve(layers)
     hints: list[str] = []
+    world = final_value(found, "env", "name")
     for layer in [*([] if below is None else [below]), *found]:
-        tree, old = renamed(layer.tree, layer.label)
+        named = merged.values.get("env", {}).get("name") == world
+        tree, old = renamed(layer.tree, layer.label, world, named=named)
         merged.add(replace(layer, tree=tree))
         hints += old
     return Loaded(validate(merged.values, merged.sources), merged.sources, (*hints, *notes))

@@ -23,21 +23,30 @@ _WEBSHOP = {
 """Defaults of the old section `env.webshop`: a run folder lists every option, also those that nobody set."""
 
 
-def renamed(tree: Mapping[str, Any], label: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+def renamed(
+    tree: Mapping[str, Any], label: str, world: str = "webshop", *, named: bool = True
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Returns a layer under today's names, and one line for each old name.
 
     Args:
         tree: Options as in an experiment file.
         label: Where the options stand.
+        world: What `env.name` is in the end: other worlds have always ignored `env.webshop`.
+        named: Whether a layer below names that world.
     """
     new, hints = dict(tree), []
     env = new.get("env")
     if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
         section = dict(env)
         old = section.pop("webshop")
-        section["options"] = {**old, **(section.get("options") or {})}
+        if world == "webshop":
+            if not named:  # a layer above does, and would drop the options of another world
+                section["name"] = world
+            section["options"] = {**old, **(section.get("options") or {})}
+            hints += [f"`env.webshop.{key}` ({label}) is called `env.options.{key}` now" for key in old]
+        else:
+            hints += [f"`env.webshop.{key}` ({label}) is ignored: env.name is {world}" for key in old]
         new["env"] = section
-        hints += [f"`env.webshop.{key}` ({label}) is called `env.options.{key}` now" for key in old]
     credit = new.get("credit")
     if isinstance(credit, Mapping):
         section, old_names = _stages(credit)

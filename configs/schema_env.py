@@ -29,7 +29,8 @@ class EnvConfig(Section):
         "`FILE.py:Class` or `module:Class` (docs/environments.md).",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Options of the world, by name; another world drops them."
+        default_factory=dict,
+        description="Options of the world, by name; dropped where a later layer names another world.",
     )
     data: str = Field(
         "generated",

@@ -9,8 +9,9 @@ from dataclasses import replace
 from agent.policy import Policy, Sampling
 from agent.prompts.builder import PromptBuilder
 from agent.ranks import Alone, Ranks
+from agent.rollout.options import Environments, Progress, RolloutOptions
 from agent.rollout.over_ranks import play_shared, scaled
-from agent.rollout.rollout import Environments, Progress, Rollout, RolloutOptions
+from agent.rollout.rollout import Rollout
 from agent.types import Trajectory
 from configs.seeds import derive
 from envs.base import Task

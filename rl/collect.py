@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.policy import Policy, Sampling
-from agent.rollout.groups import OnGroup
+from agent.rollout.groups import OnGroup, RolloutCounts, RolloutError
+from agent.rollout.options import Progress
 from agent.rollout.over_ranks import play_shared, scaled
-from agent.rollout.rollout import Progress, Rollout, RolloutCounts, RolloutError
+from agent.rollout.rollout import Rollout
 from agent.types import Group
 from credit.base import Filter
 from rl.rows.assemble import token_rows
@@ -76,13 +77,13 @@ def collect(
     refill = filters[0].refill if filters else "missing"
     tries = min((f.max_batches for f in filters), default=1)
     passed: list[Group] = []
-    spare: list[Group] = []
+    left_over: list[Group] = []
     played: list[Group] = []
     counts = RolloutCounts()
     batches = drawn = 0
     stops_early = settings.early_stop and refill == "batch"
-    while len(passed) + len(spare) < settings.groups:
-        missing = settings.groups - len(passed) - len(spare)
+    while len(passed) + len(left_over) < settings.groups:
+        missing = settings.groups - len(passed) - len(left_over)
         count = missing if refill == "missing" or batches >= tries else settings.groups
         batch, counted = _play(
             policy,
@@ -100,8 +101,8 @@ def collect(
         passing = _passing(batch, filters, settings)
         passed += [group for group in batch if group[0].group in passing]
         if batches >= tries:
-            spare += [group for group in batch if group[0].group not in passing]
-    chosen = passed + spare
+            left_over += [group for group in batch if group[0].group not in passing]
+    chosen = passed + left_over
     if refill != "batch_all":
         chosen = chosen[: settings.groups]
     chosen.sort(key=lambda group: group[0].group)

@@ -9,7 +9,7 @@ from typing import Literal
 from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
 from agent.ranks import Alone, Ranks
-from agent.rollout.rollout import Environments, RolloutOptions
+from agent.rollout.options import Environments, RolloutOptions
 from agent.steering.base import Steering
 from agent.types import Group
 from credit.table import StepTable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.policy import Policy
-from agent.rollout.rollout import Progress
+from agent.rollout.options import Progress
 from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
 from credit.table import StepTable
@@ -17,7 +17,7 @@ from rl.learner.learner import Learner
 from rl.prefetch import Prefetch
 from rl.probes.probes import Probed, ProbeOptions, Probes
 from rl.rows.assemble import TokenRow, advantage_of, aux_of, by_token, token_rows
-from rl.rows.unplayed import spare_rows, with_spares
+from rl.rows.unplayed import share_advantage, unplayed_rows
 from rl.settings import RolloutSettings, RunSchedule
 from rl.sync import sync
 from rl.tracking.metrics import staleness
@@ -117,7 +117,9 @@ class Updater:
         with clock("learner"):
             advantage, aux = advantage_of(table, credit), aux_of(table, credit)
             for steer in pipeline.steers:
-                advantage = with_spares(groups, advantage, weigh=steer.weigh, turns=settings.prompts.turns)
+                advantage = share_advantage(
+                    groups, advantage, weigh=steer.weigh, turns=settings.prompts.turns
+                )
             stale = staleness(groups, self._learner.version)
             trained = self._learner.update(prepared or rows, advantage, update=update, aux=aux)
         with clock("sync"):
@@ -132,7 +134,7 @@ class Updater:
         masked = self._settings.mask_truncated
         steps = sum(len(trajectory.steps) for group in groups for trajectory in group)
         played = token_rows(groups, mask_truncated=masked)
-        return [*played, *spare_rows(groups, first=steps, mask_truncated=masked)]
+        return [*played, *unplayed_rows(groups, first=steps, mask_truncated=masked)]
 
     def _collect(self, position: int, on_progress: Progress | None) -> Collected:
         return collect(

@@ -10,7 +10,7 @@ from queue import Queue
 from agent.client.connection import Connection, Event
 from agent.client.http_calls import CONNECT_SECONDS, HttpCalls, Lost, Refused
 from agent.client.sender import Sender, TransferOptions
-from agent.policies.request_checks import PolicyError
+from agent.policy import PolicyError
 from agent.wire.messages import ModelDescription, WeightsState
 from agent.wire.transfer import Named, TransferError
 

@@ -6,12 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
+from agent.policy import PolicyError
 from agent.types import Request
-from configs.errors import UserError
-
-
-class PolicyError(UserError, RuntimeError):
-    """The policy was used against its contract, or given weights of another model."""
 
 
 def check_keys(requests: Sequence[Request], busy: Collection[int] = ()) -> None:

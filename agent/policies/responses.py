@@ -1,4 +1,4 @@
-"""Responses while they are sampled: one a slot, in arrays, so that a round costs no Python per row."""
+"""Responses while they are sampled: one a slot, in arrays, so one decoding round needs no per-row Python."""
 
 from __future__ import annotations
 

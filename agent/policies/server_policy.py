@@ -19,8 +19,8 @@ import torch
 from agent.client.connection import Arrived, Connection, Down, Event
 from agent.client.sender import TransferOptions
 from agent.client.servers import ServerError, Servers
-from agent.policies.request_checks import PolicyError, check_keys, extended
-from agent.policy import Sampling
+from agent.policies.request_checks import check_keys, extended
+from agent.policy import PolicyError, Sampling
 from agent.types import Generation, Request
 from agent.wire.messages import Ask, ModelDescription, Response
 

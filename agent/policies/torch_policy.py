@@ -16,10 +16,10 @@ import torch
 from transformers import PreTrainedModel
 
 from agent.policies.kv_slots import ATTENTION, KVSlots
-from agent.policies.request_checks import PolicyError, WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended
 from agent.policies.responses import Responses
 from agent.policies.token_sampling import draw, signals
-from agent.policy import Sampling
+from agent.policy import PolicyError, Sampling
 from agent.types import Generation, Request
 
 

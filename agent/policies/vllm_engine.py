@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from transformers import PretrainedConfig
 
-from agent.policies.request_checks import PolicyError
+from agent.policy import PolicyError
 
 CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would compute most of a step's row again
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agent.policies.request_checks import PolicyError, WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended
 from agent.policies.vllm_engine import VLLMEngine
-from agent.policy import Sampling
+from agent.policy import PolicyError, Sampling
 from agent.types import Generation, Request
 
 LEAST_TEMPERATURE = 0.01  # vLLM samples at it where less is asked

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from agent.prompts.builder import Conversation, PromptBuilder
 from agent.rollout.groups import Seat
-from agent.steering.base import Act, Again, Pilot, Try
-from agent.types import Generation, Request, Spare, Step, Trajectory
+from agent.steering.base import ActOn, AskAgain, Pilot, TriedResponse
+from agent.types import Generation, Request, Step, Trajectory, UnplayedResponse
 from configs.seeds import derive
 from envs.base import Observation, Outcome
 
@@ -29,7 +29,7 @@ class Live:
     trajectory: Trajectory
     pilot: Pilot | None
     began: float
-    tries: list[Try] = field(default_factory=list)
+    tries: list[TriedResponse] = field(default_factory=list)
     _conversation: Conversation | None = None
     _observation: Observation | None = None
     _prompt_ids: list[int] = field(default_factory=list)
@@ -59,17 +59,17 @@ class Live:
 
     def answer(self, generation: Generation, prompts: PromptBuilder, version: int) -> str | None:
         """Takes a response; returns the action to play, None if the prompt is to be answered again."""
-        self.tries.append(Try(self._opening, generation))
-        act = Act(generation)
+        self.tries.append(TriedResponse(self._opening, generation))
+        act = ActOn(generation)
         if self.pilot is not None:
             decision = self.pilot.decide(self.trajectory, self.tries)
-            if isinstance(decision, Again):
+            if isinstance(decision, AskAgain):
                 self._opening = decision.opening
                 return None
             act = decision
         return self._record(act, prompts, version)
 
-    def _record(self, act: Act, prompts: PromptBuilder, version: int) -> str:
+    def _record(self, act: ActOn, prompts: PromptBuilder, version: int) -> str:
         """Writes the step down, but for what the environment will say."""
         generation = act.generation
         step = make_step(
@@ -82,7 +82,7 @@ class Live:
             version,
         )
         step.forced = act.forced
-        step.spare = tuple(self._spare(self.tries[number]) for number in act.spare)
+        step.unplayed = tuple(self._unplayed(self.tries[number]) for number in act.unplayed)
         self.trajectory.steps.append(step)
         last = self.tries[-1]
         same = [*last.opening, *last.generation.ids] == generation.ids
@@ -110,8 +110,8 @@ class Live:
         self._row = len(self._prompt_ids) + (0 if self._fresh else self._row)
 
     @staticmethod
-    def _spare(one: Try) -> Spare:
-        return Spare(one.opening, one.generation.ids, one.generation.logps, one.generation.finish)
+    def _unplayed(one: TriedResponse) -> UnplayedResponse:
+        return UnplayedResponse(one.opening, one.generation.ids, one.generation.logps, one.generation.finish)
 
 
 def make_step(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agent.ranks import Ranks
-from agent.rollout.groups import RolloutCounts
-from agent.rollout.rollout import Progress, Rollout, RolloutError
+from agent.rollout.groups import RolloutCounts, RolloutError
+from agent.rollout.options import Progress
+from agent.rollout.rollout import Rollout
 from agent.types import Group
 from envs.base import EnvError
 

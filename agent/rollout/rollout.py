@@ -14,81 +14,28 @@ finished trajectory costs nothing. Two modes:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Literal
+from typing import Any
 
 from agent.policy import Policy, Sampling
 from agent.prompts.builder import PromptBuilder
-from agent.rollout.groups import OnFailure, OnGroup, RolloutCounts, RolloutError, Roster
+from agent.rollout.groups import OnGroup, Roster
 from agent.rollout.live import Live
+from agent.rollout.options import Environments, Progress, RolloutOptions
 from agent.rollout.watchdog import Watchdog
 from agent.steering.base import Steering
 from agent.types import Generation, Group
-from envs.base import Env, Task
-from envs.pools.pool import EnvPool, Reply, opened
-
-__all__ = [
-    "Mode",
-    "OnFailure",
-    "Progress",
-    "Rollout",
-    "RolloutError",
-    "RolloutOptions",
-    "RolloutCounts",
-    "rollout",
-]
-
-Progress = Callable[[int, int], None]
-Mode = Literal["deterministic", "free"]
-Environments = EnvPool | Callable[[], Env]
-"""A pool, which stays open, or what makes an environment, for a pool in this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutOptions:
-    """How a rollout is run; what it plays does not depend on it, failures and time limits apart.
-
-    Attributes:
-        mode: See the module's docstring.
-        on_failure: See `agent.rollout.groups.Roster`.
-        time_limit_s: Longest a trajectory may take, waiting for the policy included; one that takes longer
-            has failed with the reason `time_limit` (`deterministic`: if it is waited for). None: for ever.
-        watchdog_s: Longest that nothing at all may happen before the process is ended, see `Watchdog`; more
-            than the slowest batch of responses in the deterministic mode takes. None: for ever.
-    """
-
-    mode: Mode = "deterministic"
-    on_failure: OnFailure = "stop"
-    time_limit_s: float | None = None
-    watchdog_s: float | None = None
+from envs.base import Task
+from envs.pools.pool import Reply, opened
 
 
 def rollout(
-    policy: Policy,
-    sampling: Sampling,
-    environments: Environments,
-    tasks: Sequence[Task],
-    *,
-    group_size: int,
-    prompts: PromptBuilder,
-    max_parallel: int,
-    seed: int,
-    **options: object,
+    policy: Policy, sampling: Sampling, environments: Environments, tasks: Sequence[Task], **options: Any
 ) -> list[Group]:
-    """Plays every task `group_size` times; see `Rollout`, which also takes the `options`."""
-    return Rollout(
-        policy,
-        sampling,
-        environments,
-        tasks,
-        group_size=group_size,
-        prompts=prompts,
-        max_parallel=max_parallel,
-        seed=seed,
-        **options,
-    ).play()
+    """Plays every task `group_size` times; takes what `Rollout` takes, by the same names."""
+    return Rollout(policy, sampling, environments, tasks, **options).play()
 
 
 class Rollout:

@@ -14,8 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from agent.policies.request_checks import PolicyError
-from agent.policy import Policy, Sampling
+from agent.policy import Policy, PolicyError, Sampling
 from agent.server.clients import Client, Order, Waiting
 from agent.server.decoder_metrics import DecoderMetrics
 from agent.server.weight_state import NotReady, Stopping, Weights

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import torch
 
-from agent.policies.request_checks import PolicyError
-from agent.policy import Policy
+from agent.policy import Policy, PolicyError
 from agent.server.app import ConversationLimits, make_app
 from agent.server.decoder import Decoder
 from agent.server.decoder_metrics import DecoderMetrics

@@ -10,8 +10,7 @@ from threading import Lock
 
 import torch
 
-from agent.policies.request_checks import PolicyError
-from agent.policy import Policy
+from agent.policy import Policy, PolicyError
 from agent.server.decoder_metrics import DecoderMetrics
 from agent.server.incoming_weights import IncomingWeights
 from agent.wire.messages import Begin, Ending, ModelDescription, WeightsState

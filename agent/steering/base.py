@@ -16,7 +16,7 @@ from agent.types import Generation, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class TriedResponse:
     """One response to the prompt of the step being made.
 
     Attributes:
@@ -29,34 +29,34 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class AskAgain:
     """Answer the same prompt again, beginning with these tokens."""
 
     opening: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ActOn:
     """Play this response. `forced` of its tokens, as a slice, were not sampled and carry no loss.
 
     Attributes:
         generation: The whole response, forced tokens included (their log-probability is 0).
         forced: [start, end) among its tokens.
-        spare: Numbers of the tries that the step records beside it, as `Step.spare`.
+        unplayed: Numbers of the tries that the step records beside it, as `Step.unplayed`.
     """
 
     generation: Generation
     forced: tuple[int, int] = (0, 0)
-    spare: tuple[int, ...] = ()
+    unplayed: tuple[int, ...] = ()
 
 
-Decision = Again | Act
+Decision = AskAgain | ActOn
 
 
 class Pilot(Protocol):
     """Accompanies one trajectory."""
 
-    def decide(self, trajectory: Trajectory, tries: Sequence[Try]) -> Decision:
+    def decide(self, trajectory: Trajectory, tries: Sequence[TriedResponse]) -> Decision:
         """What becomes of a step.
 
         Args:

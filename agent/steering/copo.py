@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.prompts.turns import TurnFormat
-from agent.steering.base import Act, Again, Decision, Try
+from agent.steering.base import ActOn, AskAgain, Decision, TriedResponse
 from agent.types import Trajectory
 from credit.stages.copo import CoPO
 
@@ -29,13 +29,13 @@ class _Pilot:
     def __init__(self, rules: CoPO, turns: TurnFormat) -> None:
         self._rules, self._turns = rules, turns
 
-    def decide(self, trajectory: Trajectory, tries: Sequence[Try]) -> Decision:
+    def decide(self, trajectory: Trajectory, tries: Sequence[TriedResponse]) -> Decision:
         """See `Pilot.decide`."""
         wanted = self._others(self._turns.decode(tries[0].generation.ids))
         asked = len(tries) - 1
         if asked < len(wanted):
-            return Again(tuple(self._turns.encode(self._turns.unopened(wanted[asked]))))
-        return Act(tries[0].generation, spare=tuple(range(1, len(tries))))
+            return AskAgain(tuple(self._turns.encode(self._turns.unopened(wanted[asked]))))
+        return ActOn(tries[0].generation, unplayed=tuple(range(1, len(tries))))
 
     def _others(self, played: str) -> list[str]:
         """The levels to answer at besides the played one."""

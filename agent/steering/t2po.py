@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agent.prompts.turns import TurnFormat
-from agent.steering.base import Act, Again, Decision, Try
+from agent.steering.base import ActOn, AskAgain, Decision, TriedResponse
 from agent.types import Generation, Trajectory
 from credit.parts.t2po_rules import must_resample, stop_thinking, turn_score, uncertainty
 from credit.stages.t2po import T2PO
@@ -37,22 +37,22 @@ class _Pilot:
     _again: int = 0
     _cut: Generation | None = None  # what was sampled before `</think>` was put in
 
-    def decide(self, trajectory: Trajectory, tries: Sequence[Try]) -> Decision:
+    def decide(self, trajectory: Trajectory, tries: Sequence[TriedResponse]) -> Decision:
         """See `Pilot.decide`."""
         newest = tries[-1]
         whole, forced = self._joined(newest)
         stop = None if self._cut else self._stop(whole)
         if stop is not None:
             self._cut = _first(whole, stop)
-            return Again((*self._cut.ids, *self.turns.encode("</think>")))
+            return AskAgain((*self._cut.ids, *self.turns.encode("</think>")))
         self._cut = None
         score = turn_score(self._signal(whole.signals))
         if self._again < self.rules.max_try and self._says_nothing_new(score):
             self._again += 1
-            return Again()
+            return AskAgain()
         self._again, self._previous = 0, score
         self._kept += whole.signals
-        return Act(whole, forced)
+        return ActOn(whole, forced)
 
     def _says_nothing_new(self, score: float) -> bool:
         first = self._previous is None
@@ -76,7 +76,7 @@ class _Pilot:
                 return count
         return None
 
-    def _joined(self, newest: Try) -> tuple[Generation, tuple[int, int]]:
+    def _joined(self, newest: TriedResponse) -> tuple[Generation, tuple[int, int]]:
         """The whole response, what was put into it included, and where that is."""
         cut, rest = self._cut, newest.generation
         if cut is None:

@@ -22,7 +22,7 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from agent.policies.request_checks import PolicyError
+from agent.policy import PolicyError
 
 BUCKET_BYTES = 128 * 2**20
 """Most bytes of tensors in a bucket."""

@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from agent.policy import Policy
     from agent.prompts.builder import PromptBuilder
     from agent.ranks import Ranks
-    from agent.rollout.rollout import Environments, OnFailure, RolloutOptions
+    from agent.rollout.groups import OnFailure
+    from agent.rollout.options import Environments, RolloutOptions
     from eval.result import EvalResult
 
 
@@ -48,7 +49,7 @@ def rollout_options(config: Config, on_failure: OnFailure = "stop") -> RolloutOp
     """Returns how rollouts are run; `rollout.mode=auto` depends on the machine."""
     import torch
 
-    from agent.rollout.rollout import RolloutOptions
+    from agent.rollout.options import RolloutOptions
 
     mode = config.rollout.mode
     if mode == "auto":

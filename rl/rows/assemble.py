@@ -145,8 +145,8 @@ def step_table(
         groups: Trajectories with at least one step each.
         success_reward: Scale of rewards: a success is worth 10 in the papers (GiGPO and its kin), while
             environments pay 1.
-        voters: What is trained on, `token_rows` of the same groups (and their `rl.rows.unplayed.spare_rows`),
-        or
+        voters: What is trained on, `token_rows` of the same groups (and their
+        `rl.rows.unplayed.unplayed_rows`), or
             some of them: a step without a token in it abstains from the statistics of credit. None: all vote.
 
     Returns:
@@ -176,14 +176,14 @@ def step_table(
         action=_objects([s.action for _, _, s in rows]),
         valid=np.array([s.valid for _, _, s in rows], dtype=bool),
         length=np.array([len(s.response_ids) for _, _, s in rows], dtype=np.int64),
-        votes=None if voters is None else _votes([len(s.spare) for _, _, s in rows], voters),
+        votes=None if voters is None else _votes([len(s.unplayed) for _, _, s in rows], voters),
     )
 
 
-def _votes(spares: Sequence[int], voters: Sequence[TokenRow]) -> np.ndarray:
-    """bool [N]: steps with a token in `voters`; `spares` is how many spare answers each step has."""
-    steps = np.arange(len(spares))
-    owner = np.concatenate([steps, np.repeat(steps, spares)])
+def _votes(unplayed: Sequence[int], voters: Sequence[TokenRow]) -> np.ndarray:
+    """bool [N]: steps with a token in `voters`; `unplayed` is how many unplayed responses each step has."""
+    steps = np.arange(len(unplayed))
+    owner = np.concatenate([steps, np.repeat(steps, unplayed)])
     trained = np.array([step_row for row in voters for _, _, step_row in row.spans], dtype=np.int64)
     return np.isin(steps, owner[trained])
 

@@ -1,4 +1,4 @@
-"""Answers recorded beside the played ones, as rows to train on with a share of the step's advantage."""
+"""Turns unplayed responses into extra training rows that share the step's advantage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agent.types import Group, Trajectory
 from rl.rows.assemble import Advantage, TokenAdvantage, TokenRow
 
 
-def spare_rows(groups: Sequence[Group], *, first: int, mask_truncated: bool) -> list[TokenRow]:
-    """Rows of the spare answers of all steps.
+def unplayed_rows(groups: Sequence[Group], *, first: int, mask_truncated: bool) -> list[TokenRow]:
+    """Rows of the unplayed responses of all steps.
 
     Args:
         groups: As in `rl.rows.assemble.step_table`.
-        first: Step row of the first spare answer: the length of the step table.
-        mask_truncated: Leave spare answers out that were cut by length.
+        first: Step row of the first unplayed response: the length of the step table.
+        mask_truncated: Leave unplayed responses out that were cut by length.
 
     Returns:
         For each all that it was made to see, with that answer alone under the loss: a sequence of its own, as
@@ -30,25 +30,25 @@ def spare_rows(groups: Sequence[Group], *, first: int, mask_truncated: bool) -> 
         seen: list[int] = []
         for step in trajectory.steps:
             seen = [*([] if step.fresh else seen), *step.prompt_ids]
-            for spare in step.spare:
-                if not (mask_truncated and spare.finish == "length"):
-                    before = [*seen, *spare.opening]
-                    ids = np.asarray([*before, *spare.ids], dtype=np.int32)
-                    logps = np.asarray(spare.logps, dtype=np.float32)
+            for unplayed in step.unplayed:
+                if not (mask_truncated and unplayed.finish == "length"):
+                    before = [*seen, *unplayed.opening]
+                    ids = np.asarray([*before, *unplayed.ids], dtype=np.int32)
+                    logps = np.asarray(unplayed.logps, dtype=np.float32)
                     rows.append(TokenRow(ids, ((len(before), len(ids), step_row),), logps, number))
                 step_row += 1
             seen += step.response_ids
     return rows
 
 
-def with_spares(
+def share_advantage(
     groups: Sequence[Group],
     advantage: Advantage,
     *,
     weigh: Callable[[np.ndarray], np.ndarray],
     turns: TurnFormat,
 ) -> Advantage:
-    """Shares the advantage of each step that has spare answers among all its answers.
+    """Shares the advantage of each step that has unplayed responses among all its answers.
 
     Args:
         groups: As in `rl.rows.assemble.step_table`.
@@ -57,13 +57,13 @@ def with_spares(
         turns: Decodes answers.
 
     Returns:
-        Advantages of the played answers, then of all spare ones, as `spare_rows` numbers them.
+        Advantages of the played answers, then of all unplayed ones, as `unplayed_rows` numbers them.
 
     Raises:
         ValueError: advantages per token, which say nothing of other answers.
     """
     steps = [step for trajectory in _ordered(groups) for step in trajectory.steps]
-    if not any(step.spare for step in steps):
+    if not any(step.unplayed for step in steps):
         return advantage
     if isinstance(advantage, TokenAdvantage):
         raise ValueError(
@@ -72,8 +72,8 @@ def with_spares(
         )
     shared, extra = np.array(advantage, dtype=np.float64), []
     for step_row, step in enumerate(steps):
-        if step.spare:
-            answers = [(step.response_ids, step.logp_sampled), *((s.ids, s.logps) for s in step.spare)]
+        if step.unplayed:
+            answers = [(step.response_ids, step.logp_sampled), *((s.ids, s.logps) for s in step.unplayed)]
             weights = weigh(np.array([confidence(ids, logps, turns) for ids, logps in answers]))
             shared[step_row] = advantage[step_row] * weights[0]
             extra += [advantage[step_row] * weight for weight in weights[1:]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from agent.rollout.rollout import RolloutCounts, RolloutError
+from agent.rollout.groups import RolloutCounts, RolloutError
 from agent.rollout.watchdog import Watchdog
 from agent.types import Group
 from envs.pools.pool import EnvPool, Reply

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.policy import Policy, Sampling
+from agent.rollout.groups import RolloutError
 from agent.rollout.live import make_step
-from agent.rollout.rollout import Progress, RolloutError
+from agent.rollout.options import Progress
 from agent.rollout.watchdog import Watchdog
 from agent.types import Generation, Group, Request, Step, Trajectory
 from configs.seeds import derive

@@ -5,8 +5,8 @@ trajectory_seed t`), outcome of the trajectory (`success score truncated`), the 
 commands prompt_ids fresh response_ids logp_sampled forced finish response thought action well_formed
 admissible valid listed reward next_observation next_anchor next_commands`) and its credit (`votes`, whether
 statistics over peers count it, `return advantage token_advantage`, and the pipeline's `stage.column` ones).
-`logp_now`, the learner's log-probabilities before the update, is there if the run measured them. Spare
-responses (`Step.spare`) are not kept.
+`logp_now`, the learner's log-probabilities before the update, is there if the run measured them.
+Unplayed responses (`Step.unplayed`) are not kept.
 """
 
 from __future__ import annotations

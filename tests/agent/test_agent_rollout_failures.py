@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.policy import Sampling
-from agent.rollout.groups import MAX_REROLLS
-from agent.rollout.rollout import Rollout, RolloutError, RolloutOptions
+from agent.rollout.groups import MAX_REROLLS, RolloutError
+from agent.rollout.options import RolloutOptions
+from agent.rollout.rollout import Rollout
 from agent.rollout.watchdog import EXIT_CODE
 from configs.seeds import derive
 from tests.agent.streaming import BrokenPool, LatePool, StreamingPolicy
@@ -169,7 +170,8 @@ def test_the_watchdog_dumps_stacks_and_ends_a_process_that_hangs(mode, place):
     script = f"""
         import time
         from agent.policy import Sampling
-        from agent.rollout.rollout import Rollout, RolloutOptions
+        from agent.rollout.rollout import Rollout
+        from agent.rollout.options import RolloutOptions
         from tests.agent.streaming import LatePool, StreamingPolicy
         from tests.agent.test_agent_rollout import TOKENIZER, build
         from tests.toy import ToyEnv, scripted_expert, toy_tasks

@@ -8,7 +8,8 @@ import pytest
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
 from agent.prompts.parse import parse
-from agent.rollout.rollout import Rollout, RolloutOptions, rollout
+from agent.rollout.options import RolloutOptions
+from agent.rollout.rollout import Rollout, rollout
 from agent.types import Request, Step, Trajectory
 from bench.rollout import simulated
 from configs.seeds import derive

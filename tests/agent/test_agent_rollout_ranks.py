@@ -8,8 +8,10 @@ from agent.policy import Sampling
 from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TurnFormat
 from agent.ranks import Alone
+from agent.rollout.groups import RolloutError
+from agent.rollout.options import RolloutOptions
 from agent.rollout.over_ranks import play_shared, scaled
-from agent.rollout.rollout import Rollout, RolloutError, RolloutOptions
+from agent.rollout.rollout import Rollout
 from credit.stages.dynamic_sampling import DynamicSampling
 from envs.base import EnvError
 from eval.evaluate import evaluate

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from agent.policy import Sampling
-from agent.rollout.rollout import Rollout, RolloutOptions, rollout
-from agent.steering.base import Act, Again
+from agent.rollout.options import RolloutOptions
+from agent.rollout.rollout import Rollout, rollout
+from agent.steering.base import ActOn, AskAgain
 from agent.steering.choose import STEERINGS, steering
 from agent.steering.copo import CopoSteering
 from agent.steering.t2po import T2POSteering
@@ -23,7 +24,7 @@ from credit.stages.t2po import T2PO
 from rl.learner.loss import LossOptions
 from rl.learner.pack import loss_rows
 from rl.rows.assemble import step_table, token_rows
-from rl.rows.unplayed import confidence, spare_rows, with_spares
+from rl.rows.unplayed import confidence, share_advantage, unplayed_rows
 from tests.agent.rows import token_rows as rows_of
 from tests.agent.rows import worst_disagreement
 from tests.agent.streaming import StreamingPolicy
@@ -64,8 +65,8 @@ class Wish:
         newest = tries[-1]
         if self.wished in TURNS.decode(newest.generation.ids) or len(tries) > self.limit:
             chosen = newest.generation if self.keep is None else tries[self.keep].generation
-            return Act(chosen, spare=tuple(range(len(tries) - 1)))
-        return Again(tuple(TURNS.encode(self.opening)))
+            return ActOn(chosen, unplayed=tuple(range(len(tries) - 1)))
+        return AskAgain(tuple(TURNS.encode(self.opening)))
 
 
 def random_actions(text, rng):
@@ -78,9 +79,9 @@ def test_a_pilot_that_answers_again_gets_other_draws_and_plays_the_last(mode):
     groups = steered(policy, Wish("go left"), mode)
     for step in (s for g in groups for tr in g for s in tr.steps):
         assert step.action == "go left"
-        assert all("go left" not in TURNS.decode(spare.ids) for spare in step.spare)
+        assert all("go left" not in TURNS.decode(unplayed.ids) for unplayed in step.unplayed)
     first = groups[0][0]
-    asked = [r for r in policy.requests if r.key == 0][: len(first.steps[0].spare) + 1]
+    asked = [r for r in policy.requests if r.key == 0][: len(first.steps[0].unplayed) + 1]
     assert [r.seed for r in asked] == [
         derive(first.seed, 0, *(("again", n) if n else ())) for n in range(len(asked))
     ]
@@ -101,8 +102,8 @@ def test_tokens_of_answers_that_were_not_played_are_counted():
         seed=0,
         steering=Wish("go left"),
     )
-    spare = [spare for g in running.play() for tr in g for s in tr.steps for spare in s.spare]
-    assert running.counts.unplayed == sum(len(one.ids) for one in spare) > 0
+    unplayed = [unplayed for g in running.play() for tr in g for s in tr.steps for unplayed in s.unplayed]
+    assert running.counts.unplayed == sum(len(one.ids) for one in unplayed) > 0
 
 
 @BOTH
@@ -113,7 +114,7 @@ def test_tokens_recorded_are_those_the_policy_saw_whatever_was_tried_between(mod
     prompts = build(form, "alfworld_bare" if form == "append" else "alfworld", 1500, 10)
     groups = steered(torch_policy(4), hand, mode, prompts=prompts)
     assert worst_disagreement(MODEL, groups, 1.0) < 1e-5
-    assert all(len(step.spare) == 3 for g in groups for tr in g for step in tr.steps)
+    assert all(len(step.unplayed) == 3 for g in groups for tr in g for step in tr.steps)
     plain = rollout(
         torch_policy(4),
         Sampling(),
@@ -132,11 +133,11 @@ def test_spare_answers_have_the_log_probabilities_of_what_they_saw():
     groups = steered(torch_policy(4), CopoSteering(CoPO()), prompts=build(response=16))
     for ids, spans in rows_of(groups):
         for start, step in spans:
-            assert len(step.spare) == 3
-            for spare in step.spare:
-                seen = [*ids[:start], *spare.opening]
+            assert len(step.unplayed) == 3
+            for unplayed in step.unplayed:
+                seen = [*ids[:start], *unplayed.opening]
                 alone = replace(
-                    step, prompt_ids=seen, fresh=True, response_ids=spare.ids, logp_sampled=spare.logps
+                    step, prompt_ids=seen, fresh=True, response_ids=unplayed.ids, logp_sampled=unplayed.logps
                 )
                 assert worst_disagreement(MODEL, [[SimpleNamespace(steps=[alone])]], 1.0) < 1e-5
 
@@ -237,27 +238,27 @@ def test_copo_answers_at_every_level_and_shares_the_advantage_by_confidence():
     hand = CopoSteering(CoPO(openings="<think>a|<think>b|<think>c"))
     groups = steered(policy, hand, tasks=1, group_size=1, environments=lambda: ToyEnv(max_steps=1))
     (step,) = groups[0][0].steps
-    assert [TURNS.decode(list(s.opening)) for s in step.spare] == ["<think>a", "<think>b", "<think>c"]
+    assert [TURNS.decode(list(s.opening)) for s in step.unplayed] == ["<think>a", "<think>b", "<think>c"]
     rows = token_rows(groups)
-    advantage = with_spares(groups, np.array([3.0]), weigh=CoPO().weigh, turns=TURNS)
-    shared = [*rows, *spare_rows(groups, first=1, mask_truncated=True)]
+    advantage = share_advantage(groups, np.array([3.0]), weigh=CoPO().weigh, turns=TURNS)
+    shared = [*rows, *unplayed_rows(groups, first=1, mask_truncated=True)]
     weight = np.exp(2 * np.array([0.25, 1.0, 0.625, 0.0]))
     assert advantage == pytest.approx(3.0 * weight / weight.mean())
     assert advantage.sum() == pytest.approx(4 * 3.0)
     assert len(shared) == 4
-    for number, (row, spare) in enumerate(zip(shared[1:], step.spare, strict=True), start=1):
+    for number, (row, unplayed) in enumerate(zip(shared[1:], step.unplayed, strict=True), start=1):
         ((start, end, step_row),) = row.spans
         assert step_row == number and row.trajectory == 0
-        assert row.ids[start:end].tolist() == spare.ids
-        assert row.ids[:start].tolist() == [*step.prompt_ids, *spare.opening]
-        assert row.logp_sampled.tolist() == pytest.approx(spare.logps)
+        assert row.ids[start:end].tolist() == unplayed.ids
+        assert row.ids[:start].tolist() == [*step.prompt_ids, *unplayed.opening]
+        assert row.logp_sampled.tolist() == pytest.approx(unplayed.logps)
     # Every answer is a sequence; one that was cut is left out, and the others keep their numbers.
     prepared, _ = loss_rows(shared, advantage, LossOptions(aggregation="seq-mean-token-mean"))
     assert [float(row.weight_T.sum()) for row in prepared] == pytest.approx([1 / 4] * 4)
-    step.spare = (step.spare[0], replace(step.spare[1], finish="length"), step.spare[2])
-    left = spare_rows(groups, first=1, mask_truncated=True)
+    step.unplayed = (step.unplayed[0], replace(step.unplayed[1], finish="length"), step.unplayed[2])
+    left = unplayed_rows(groups, first=1, mask_truncated=True)
     assert [row.spans[0][2] for row in left] == [1, 3]
-    assert len(spare_rows(groups, first=1, mask_truncated=False)) == 3
+    assert len(unplayed_rows(groups, first=1, mask_truncated=False)) == 3
     # A step votes as long as one of its answers is trained on.
     assert step_table(groups, voters=left[1:]).votes.tolist() == [True]
     assert step_table(groups, voters=[]).votes.tolist() == [False]
@@ -285,18 +286,20 @@ def test_copo_matches_the_level_of_the_played_answer():
     groups = steered(
         policy, hand, tasks=2, group_size=1, environments=lambda: ToyEnv(max_steps=1), prompts=build()
     )
-    spare = {
-        s.response[:8]: [TURNS.decode(list(x.opening)) for x in s.spare] for g in groups for s in g[0].steps
+    unplayed = {
+        s.response[:8]: [TURNS.decode(list(x.opening)) for x in s.unplayed]
+        for g in groups
+        for s in g[0].steps
     }
-    assert list(spare.values()) in ([["<think>a"], []], [[], ["<think>a"]])
+    assert list(unplayed.values()) in ([["<think>a"], []], [[], ["<think>a"]])
 
 
 def test_nothing_to_share_leaves_everything_as_it_is():
     policy = StreamingPolicy(TOKENIZER, random_actions)
     groups = steered(policy, None)
     advantage = np.ones(len(step_table(groups)))
-    assert with_spares(groups, advantage, weigh=CoPO().weigh, turns=TURNS) is advantage
-    assert spare_rows(groups, first=len(advantage), mask_truncated=True) == []
+    assert share_advantage(groups, advantage, weigh=CoPO().weigh, turns=TURNS) is advantage
+    assert unplayed_rows(groups, first=len(advantage), mask_truncated=True) == []
 
 
 def test_every_steering_stage_has_its_class_and_a_method_has_one():

@@ -11,7 +11,7 @@ from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TemplateError, TurnFormat
 from agent.rollout.live import make_step
 from agent.rollout.rollout import rollout
-from agent.steering.base import Act, Again, Try
+from agent.steering.base import ActOn, AskAgain, TriedResponse
 from agent.steering.copo import CopoSteering
 from agent.steering.t2po import T2POSteering
 from agent.types import Generation
@@ -305,15 +305,15 @@ def test_copo_does_not_open_what_the_prompt_has_opened():
     ):
         turns = TurnFormat(toy_tokenizer(template, THINK))
         decide = CopoSteering(replace(rules, original="own")).pilot(turns).decide
-        tries = [Try((), Generation(turns.encode("x"), [-0.5], "stop"))]
+        tries = [TriedResponse((), Generation(turns.encode("x"), [-0.5], "stop"))]
         for opening in openings:
             again = decide(None, tries)
-            assert isinstance(again, Again) and turns.decode(again.opening) == opening
-            tries.append(Try(again.opening, tries[0].generation))
-        assert isinstance(decide(None, tries), Act)
+            assert isinstance(again, AskAgain) and turns.decode(again.opening) == opening
+            tries.append(TriedResponse(again.opening, tries[0].generation))
+        assert isinstance(decide(None, tries), ActOn)
         # The played answer is of the level it begins with, whoever opened the thought.
         played = Generation(turns.encode(openings[1] + " left</think>"), [-0.5], "stop")
-        asked = CopoSteering(rules).pilot(turns).decide(None, [Try((), played)])
+        asked = CopoSteering(rules).pilot(turns).decide(None, [TriedResponse((), played)])
         assert turns.decode(asked.opening) == openings[0]
 
 
@@ -323,14 +323,14 @@ def test_a_thought_that_the_prompt_opened_is_stopped_by_t2po():
     pilot = T2POSteering(T2PO(window=2, epsilon=1.0, min_prefix=3, max_try=0, top=1)).pilot(turns)
     ids = turns.encode("go go go go go go")
     settled = Generation(ids, [-0.5] * len(ids), "length", [[1.0, -0.5 - 0.001 * i] for i in range(len(ids))])
-    again = pilot.decide(None, [Try((), settled)])
-    assert isinstance(again, Again)
+    again = pilot.decide(None, [TriedResponse((), settled)])
+    assert isinstance(again, AskAgain)
     cut = len(again.opening) - 1
     assert list(again.opening) == [*ids[:cut], *turns.encode("</think>")] and 0 < cut < len(ids)
     rest = turns.encode("<action>go left</action>") + [turns.stop_id]
     answer = Generation(rest, [-0.5] * len(rest), "stop", [[1.0, -0.5]] * len(rest))
-    act = pilot.decide(None, [Try((), settled), Try(again.opening, answer)])
-    assert isinstance(act, Act) and act.forced == (cut, cut + 1)
+    act = pilot.decide(None, [TriedResponse((), settled), TriedResponse(again.opening, answer)])
+    assert isinstance(act, ActOn) and act.forced == (cut, cut + 1)
     step = make_step(0, SEEN, [1], True, act.generation, built, 0)
     assert step.well_formed and step.action == "go left" and step.thought.startswith("go")
 

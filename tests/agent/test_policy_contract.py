@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from agent.policies.request_checks import PolicyError
-from agent.policy import Sampling
+from agent.policy import PolicyError, Sampling
 from agent.types import Request
 from tests.agent.backends import BACKENDS, PARALLEL, STOP, VOCAB, WINDOW, contract_model
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agent.policies.request_checks import PolicyError
-from agent.policy import Sampling
+from agent.policy import PolicyError, Sampling
 from agent.types import Request
 from tests.agent.backends import STOP, VOCAB, contract_model
 from tests.agent.test_policy_contract import NEAR, full_logps

@@ -46,6 +46,24 @@ def test_an_old_name_in_a_file_is_taken_and_what_stands_above_wins(tmp_path):
     assert (options["products"], options["ids"], options["results_a_page"]) == (90, "rank", 4)
 
 
+def test_old_names_below_the_file_that_names_the_world_are_kept(tmp_path):
+    (tmp_path / "shop.yaml").write_text("env: {webshop: {products: 90}}", encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: shop\nenv: {name: webshop}", encoding="utf-8")
+    loaded = load(str(file))
+    assert loaded.config.env.options == {"products": 90}
+    assert loaded.source("env.name") == "mine.yaml"
+    again = load(str(file), ["env.webshop.products=80"])
+    assert (again.config.env.options, again.source("env.name")) == ({"products": 80}, "mine.yaml")
+
+
+def test_another_world_ignores_old_names_as_it_always_did():
+    """A sweep over worlds may set them for all of its runs."""
+    loaded = load("alfworld_cpu", ["env.webshop.products=80"])
+    assert loaded.config == load("alfworld_cpu").config
+    assert loaded.notes == ("`env.webshop.products` (command line) is ignored: env.name is alfworld",)
+
+
 def test_a_misspelt_old_name_is_refused_like_a_misspelt_new_one():
     for path in ("env.webshop", "env.options"):
         with pytest.raises(ConfigError, match="no option 'prodcts'; did you mean 'products'"):

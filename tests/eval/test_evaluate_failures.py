@@ -3,7 +3,7 @@
 import pytest
 
 from agent.policy import Sampling
-from agent.rollout.rollout import RolloutOptions
+from agent.rollout.options import RolloutOptions
 from eval.evaluate import evaluate
 from eval.result import EvalError
 from tests.agent.streaming import BrokenPool, StreamingPolicy

@@ -8,7 +8,8 @@ import torch
 
 from agent.prompts.builder import PromptBuilder
 from agent.prompts.turns import TurnFormat
-from agent.rollout.rollout import RolloutError, RolloutOptions
+from agent.rollout.groups import RolloutError
+from agent.rollout.options import RolloutOptions
 from configs.params import param
 from credit.base import Filter
 from credit.stages.dynamic_sampling import DynamicSampling

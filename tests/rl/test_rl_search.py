@@ -8,7 +8,8 @@ from rich.console import Console
 
 from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TurnFormat
-from agent.rollout.rollout import RolloutError, RolloutOptions
+from agent.rollout.groups import RolloutError
+from agent.rollout.options import RolloutOptions
 from credit.pipeline import Pipeline
 from rl.checkpoint import TrainState
 from rl.learner.changed_weights import Handed

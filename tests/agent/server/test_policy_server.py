@@ -17,10 +17,10 @@ import httpx
 import numpy as np
 import pytest
 
-from agent.policies.request_checks import PolicyError
 from agent.policies.server_policy import ServerError, ServerPolicy, TransferOptions
-from agent.policy import Sampling
-from agent.rollout.rollout import RolloutOptions, rollout
+from agent.policy import PolicyError, Sampling
+from agent.rollout.options import RolloutOptions
+from agent.rollout.rollout import rollout
 from agent.types import Request
 from agent.wire.messages import PROTOCOL, Hello, WeightsState
 from tests.agent.server.started import (

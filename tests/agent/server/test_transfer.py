@@ -15,9 +15,8 @@ import pytest
 import torch
 
 import agent.client.sender as sender
-from agent.policies.request_checks import PolicyError
 from agent.policies.server_policy import ServerPolicy, TransferOptions
-from agent.policy import Sampling
+from agent.policy import PolicyError, Sampling
 from agent.wire.messages import bucket_file
 from agent.wire.transfer import Assembler, Checksums, Group, TransferError, buckets, pack, unpack
 from tests.agent.server.started import HEADERS, ROOT, VOCAB, local_policy, started, toy_description, toy_model

@@ -79,7 +79,7 @@ def test_goals_are_those_made_all_at_once(products, kind):
         ("human", [28, 7, 5], "6a4654500ba83c259baee7bd2316fbe4"),
     ],
 )
-def test_seeds_decide_the_same_for_ever(kind, sizes, digest):
+def test_seeds_always_decide_the_same(kind, sizes, digest):
     """Recorded when all goals were made at once. If this has to change, raise `draws.VERSION`."""
     shop = open_shop(HELD, kind=kind, seed=7)
     told = "".join(map(repr, shop.goals)) + repr(sorted(shop.drawn.items()))
