@@ -80,6 +80,22 @@ def recorded_key(key: str) -> str:
     return ".".join(parts)
 
 
+def first_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a configuration under the oldest names of its options.
+
+    The digests in the names of sweeps' folders are made of these, so that renaming an option repeats no run.
+    """
+    env, credit = dict(config["env"]), config["credit"]
+    shop = env.pop("options") if env["name"] == "webshop" else {}
+    first = {new: old for old, new in STAGES.items()}
+    stages = {first.get(stage, stage): options for stage, options in credit["stages"].items()}
+    return {
+        **config,
+        "env": {"options": {}, **env, "webshop": {**_WEBSHOP, **shop}},
+        "credit": {**credit, "stages": stages},
+    }
+
+
 def stages_renamed(stages: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a method's stages under today's names, in their order."""
     return _stages(stages)[0]

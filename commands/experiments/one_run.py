@@ -14,6 +14,7 @@ from commands.build.declared import check_world, credit_pipeline
 from commands.build.models import ROOT
 from configs.load import Loaded, load, plain
 from configs.neutral import NOTHING, ROUNDING, effect, without
+from configs.old_keys import first_names
 from configs.text import ConfigError
 from eval.experiments.folder import Run
 from eval.experiments.launch import Job
@@ -65,7 +66,7 @@ def make_run(
     except ConfigError as error:
         raise ConfigError(f"at {' '.join(own)}:\n{error}") from error
     config = loaded.config
-    matters = without(plain(config), _FREE)
+    matters = first_names(without(plain(config), _FREE))
     if varied := {name: value for name, value in options.items() if effect(name) in _FREE}:
         matters["varied"] = varied
     digest = hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:8]

@@ -8,7 +8,7 @@ from commands.build.declared import check_world
 from commands.replay import _chosen
 from configs.check import validate
 from configs.load import load, load_run
-from configs.old_keys import recorded, recorded_key
+from configs.old_keys import first_names, recorded, recorded_key
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
 from eval.runfolder import RunFolder
@@ -98,6 +98,23 @@ def test_what_is_recorded_now_stays_as_it_is():
         assert recorded(saved) == saved
     for key in ("env.options.products", "credit.stages.scpo.theta", "train.lr"):
         assert recorded_key(key) == key
+
+
+@pytest.mark.parametrize(
+    ("preset", "shop"),
+    [
+        ("webshop_cpu", SHOP),
+        (
+            "alfworld_cpu",
+            SHOP | {"products": 1000, "results_a_page": 10, "ids": "asin", "show_instruction": True},
+        ),
+    ],
+)
+def test_folders_of_sweeps_are_named_by_the_oldest_names(preset, shop):
+    now = load(preset, ["credit=3spo"]).config
+    old = as_of_old(now, shop)
+    old["credit"]["stages"]["branch"] = old["credit"]["stages"].pop("tree_search")
+    assert first_names(now.model_dump(mode="json")) == old
 
 
 def test_another_world_drops_the_options_of_the_old_one():
