@@ -11,35 +11,14 @@ from rl.learner.learner import BatchOptions
 from rl.learner.loss import LossOptions
 from rl.rows.assemble import TokenWeight, aux_of, step_table, token_rows
 from rl.tracking.metrics import METRICS
-from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
-from tests.toy import tiny_model
+from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, step
 
 PLAIN = LossOptions(dual_clip=None)
 
 
 @pytest.fixture(scope="module")
-def model():
-    return tiny_model(VOCAB, std=0.3)
-
-
-@pytest.fixture(scope="module")
-def groups():
-    return random_groups(groups=3, size=4)
-
-
-@pytest.fixture(scope="module")
-def rows(model, groups):
-    return score_with(model, groups)
-
-
-@pytest.fixture(scope="module")
 def table(groups):
     return step_table(groups)
-
-
-@pytest.fixture(scope="module")
-def advantage(table):
-    return np.random.default_rng(1).normal(size=len(table))
 
 
 @pytest.fixture(scope="module")

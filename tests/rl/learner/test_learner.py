@@ -14,31 +14,13 @@ from rl.learner.learner import BatchOptions
 from rl.learner.loss import LossOptions
 from rl.learner.pack import bins, loss_rows, split_by_row, split_by_trajectory
 from rl.rows.assemble import TokenAdvantage, step_table, token_rows
-from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, score_with, step
+from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, step
 from tests.toy import tiny_model
 
 ALL_TERMS = LossOptions(kl_coef=0.1, entropy_coef=0.01, clip_high=0.3)
+
+
 CLOSE = {"atol": 1e-8, "rtol": 0.0}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model(VOCAB, std=0.3)
-
-
-@pytest.fixture(scope="module")
-def groups():
-    return random_groups(groups=3, size=4)
-
-
-@pytest.fixture(scope="module")
-def rows(model, groups):
-    return score_with(model, groups)
-
-
-@pytest.fixture(scope="module")
-def advantage(groups):
-    return np.random.default_rng(1).normal(size=len(step_table(groups)))
 
 
 def updated(model, rows, advantage, *, loss=ALL_TERMS, lr=1e-2, **options):

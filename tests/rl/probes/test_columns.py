@@ -1,6 +1,6 @@
 """Token columns against forward passes made by hand: values, order, contexts, and what has none."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,83 +8,14 @@ import torch
 
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.prompts.builder import PromptBuilder, load_template
-from agent.prompts.turns import TurnFormat
 from agent.rollout.rollout import rollout
-from credit.base import Reweighter
-from credit.pipeline import Pipeline
-from credit.registry import build_stage
-from credit.signals import Estimated
-from rl.learner.forward import ResponseModel, measure_rows
-from rl.probes.probes import COLUMNS, ProbeOptions, Probes, token_columns
+from rl.learner.forward import measure_rows
 from rl.rows.assemble import step_table, token_rows
 from rl.rows.privileged import PEER_END, PEER_OPENING, PEER_STEP, Privileged, hindsight_rows, peer_rows
-from rl.settings import RolloutSettings
-from rl.tracking.metrics import TIMED, describe
-from tests.rl.helpers import make_learner
 from tests.toy import (
-    CHATML_TEMPLATE,
-    COMPACT_TEMPLATE,
-    ScriptedPolicy,
     ToyEnv,
-    scripted_expert,
-    tiny_model,
     toy_tasks,
-    toy_tokenizer,
 )
-
-FORMS = [("append", "alfworld_bare", COMPACT_TEMPLATE), ("stepwise", "alfworld", CHATML_TEMPLATE)]
-
-
-@dataclass(frozen=True)
-class World:
-    """A tokenizer, prompts in one form, a random peaked model and groups with successes and failures."""
-
-    prompts: PromptBuilder
-    tokenizer: object
-    model: object
-    groups: list
-
-    @property
-    def module(self):
-        return ResponseModel(self.model)
-
-    def columns(self, *names, temperature=1.0, seed=0, groups=None, version=0, **options):
-        options = ProbeOptions(token_budget=4096, **options)
-        return token_columns(
-            names,
-            self.groups if groups is None else groups,
-            module=self.module,
-            version=version,
-            prompts=self.prompts,
-            temperature=temperature,
-            options=options,
-            seed=seed,
-        )
-
-
-def make_world(form, template, chat, *, error=0.6, window=3000):
-    tokenizer = toy_tokenizer(chat)
-    prompts = PromptBuilder(TurnFormat(tokenizer), form, load_template(template), 2, window, 40)
-    groups = rollout(
-        ScriptedPolicy(tokenizer, scripted_expert(error), window=window),
-        Sampling(1.0),
-        ToyEnv,
-        toy_tasks(3, seed=2),
-        group_size=4,
-        prompts=prompts,
-        max_parallel=8,
-        seed=5,
-    )
-    return World(prompts, tokenizer, tiny_model(len(tokenizer), std=0.3), groups)
-
-
-@pytest.fixture(scope="module", params=FORMS, ids=["append", "stepwise"])
-def world(request):
-    made = make_world(*request.param)
-    wins = [sum(tr.success for tr in group) for group in made.groups]
-    assert 1 in wins or 2 in wins, "the tests need a group with successes and failures"
-    return made
 
 
 def walked(groups):
@@ -311,70 +242,3 @@ def test_measuring_does_not_depend_on_the_batch(world):
     for (logp, entropy), (logp_too, entropy_too) in zip(one, many, strict=True):
         np.testing.assert_allclose(logp, logp_too, atol=1e-4)
         np.testing.assert_allclose(entropy, entropy_too, atol=1e-4)
-
-
-@dataclass(frozen=True)
-class Reader(Reweighter):
-    """A stage that wants the token columns of a list and changes nothing."""
-
-    names = COLUMNS
-
-    @property
-    def token_columns(self):
-        return frozenset(self.names)
-
-    def reweight(self, table, signals, context):
-        assert all(table.tokens[name].shape == (table.length.sum(),) for name in self.names)
-        return Estimated(signals.advantage)
-
-
-def probes(world, *stages, services=None, **options):
-    learner = make_learner(world.model)
-    settings = RolloutSettings(ToyEnv, toy_tasks(3, seed=2), world.prompts, groups=3, group_size=4)
-    return Probes(
-        ScriptedPolicy(world.tokenizer, scripted_expert(0.0)),
-        learner,
-        Pipeline((build_stage("returns", {}), build_stage("gigpo", {}), *stages), "mine"),
-        settings=settings,
-        options=ProbeOptions(**options),
-        services=services or {},
-        seed=5,
-    )
-
-
-def test_a_pipeline_gets_what_it_asks_for_and_every_figure_is_documented(world):
-    table = step_table(world.groups)
-    probed = probes(world, Reader(), reference=world.module)(world.groups, table)
-    Pipeline((build_stage("grpo", {}), Reader())).run(probed.table, probed.services)
-    assert {name.split("/")[1] for name in probed.metrics} == set(COLUMNS) - {"logp_sampled"}
-    for name in probed.metrics:
-        assert describe(name)[1]
-        assert name.startswith(TIMED) == name.endswith("/seconds")
-
-
-def test_a_pipeline_that_asks_for_nothing_costs_nothing(world):
-    table = step_table(world.groups)
-    probed = probes(world)(world.groups, table)
-    assert probed.table is table
-    assert probed.metrics == {}
-
-
-def test_what_nothing_provides_is_refused_at_start_up(world):
-    class Unknown(Reader):
-        names = ("entropi",)
-
-        @classmethod
-        def name(cls):
-            return "unknown"
-
-    class Judge(Reader):
-        names = ()
-        requires = frozenset({"judge"})
-
-    with pytest.raises(ValueError, match="'mine' reads the token column 'entropi'.*did you mean 'entropy'"):
-        probes(world, Unknown())
-    with pytest.raises(ValueError, match="reads the token column 'logp_ref'.*no reference model"):
-        probes(world, Reader())
-    with pytest.raises(ValueError, match="needs the service 'judge'"):
-        probes(world, Judge())
-    assert probes(world, Judge(), services={"judge": print})
