@@ -255,17 +255,18 @@ def _notes(replayed: Replayed, file: TrajectoryFile | None) -> list[str]:
 
 
 def _summary(replayed: Replayed, own: str) -> Iterator[str]:
-    names = ", ".join(tally.name for tally in replayed.agreement.methods)
+    names = ", ".join(method.name for method in replayed.agreement.methods)
     yield (
         f"{names} on {replayed.steps} steps of {replayed.trajectories} trajectories "
         f"in {len(replayed.updates)} updates"
     )
-    for tally in replayed.agreement.methods:
-        if tally.name == own and tally.unlike is not None:
+    for method in replayed.agreement.methods:
+        if method.name == own and method.unlike is not None:
             unlike = (
-                f"{tally.unlike} steps differ from the recorded advantages, by {tally.unlike_by:.3g} at most"
+                f"{method.unlike} steps differ from the recorded advantages, "
+                f"by {method.unlike_by:.3g} at most"
             )
-            yield f"{own}: {unlike if tally.unlike else 'exactly the recorded advantages'}"
+            yield f"{own}: {unlike if method.unlike else 'exactly the recorded advantages'}"
     for name, changed in replayed.effects.items():
         for one in changed:
             yield f"{name} with and without {one}"

@@ -169,7 +169,7 @@ def _provenance(
             "lo": round(low, 4),
             "hi": round(high, 4),
             "score": round(result.overall.score, 4),
-            "per_family": {family: round(tally.rate, 4) for family, tally in result.per_family.items()},
+            "per_family": {family: round(counted.rate, 4) for family, counted in result.per_family.items()},
         },
         "tolerance": "another machine's rounding gives other weights; success agrees within the interval",
         "versions": {

@@ -23,7 +23,7 @@ them, each would have to be made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TaskEntry:
     """One task.
 
     Attributes:
@@ -59,7 +59,7 @@ class Manifest:
     of: int
     families: Mapping[str, int]
     hash: str
-    tasks: tuple[Entry, ...] | None
+    tasks: tuple[TaskEntry, ...] | None
 
     @classmethod
     def of_tasks(
@@ -75,9 +75,9 @@ class Manifest:
         """Describes tasks that were chosen; `families` are all that there could be."""
         ids, own = chosen.names
         if len(chosen) > MOST_LISTED:
-            entries = [Entry(name, family, "") for name, family in zip(ids, own, strict=True)]
+            entries = [TaskEntry(name, family, "") for name, family in zip(ids, own, strict=True)]
         else:
-            entries = [Entry(task.id, task.family, task_digest(task)) for task in chosen.tasks]
+            entries = [TaskEntry(task.id, task.family, task_digest(task)) for task in chosen.tasks]
         counts = Counter(own)
         return cls(
             world=world,
@@ -135,7 +135,7 @@ class Manifest:
             document = json.loads(path.read_text(encoding="utf-8"))
             kind = document["format"], document["version"]
             tasks = document["tasks"]
-            entries = None if tasks is None else tuple(Entry(**entry) for entry in tasks)
+            entries = None if tasks is None else tuple(TaskEntry(**entry) for entry in tasks)
             names = ("world", "split", "source", "subset_seed", "of", "families", "hash")
             manifest = cls(**{name: document[name] for name in names}, tasks=entries)
         except (KeyError, TypeError, ValueError) as error:
@@ -209,7 +209,7 @@ class Manifest:
         )
 
 
-def _hash(entries: Sequence[Entry]) -> str:
+def _hash(entries: Sequence[TaskEntry]) -> str:
     digest = hashlib.blake2b(digest_size=12)
     for line in sorted(f"{entry.id}\0{entry.family}\0{entry.digest}\n" for entry in entries):
         digest.update(line.encode())

@@ -177,7 +177,7 @@ class EvalResult:
             **{f"eval/{name}": getattr(overall, name) for name in names},
             "eval/tokens": float(self.tokens),
             "eval/seconds": self.seconds,
-            **{f"eval/success/{family}": tally.rate for family, tally in self.per_family.items()},
+            **{f"eval/success/{family}": counted.rate for family, counted in self.per_family.items()},
             **self._attempts(),
         }
 
@@ -197,7 +197,7 @@ class EvalResult:
             "policy_version": self.policy_version,
             "seconds": self.seconds,
             "overall": asdict(self.overall),
-            "per_family": {family: asdict(tally) for family, tally in self.per_family.items()},
+            "per_family": {family: asdict(counted) for family, counted in self.per_family.items()},
             "tasks": [asdict(task) for task in self.tasks],
         }
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -219,9 +219,9 @@ class EvalResult:
 
     def table(self, title: str | None = None) -> RenderableType:
         """Returns the result for the terminal, one row a family and one for all; below it pass@j, pass^j."""
-        tallies = {**self.per_family, "all tasks": self.overall}
-        families = family_table(tallies, title)
-        return Group(families, attempts_table(tallies)) if self.samples > 1 else families
+        counted_by = {**self.per_family, "all tasks": self.overall}
+        families = family_table(counted_by, title)
+        return Group(families, attempts_table(counted_by)) if self.samples > 1 else families
 
 
 def save_eval(run_dir: Path, update: int, result: EvalResult) -> Path:

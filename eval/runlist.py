@@ -18,7 +18,7 @@ from eval.runfolder import RunFolder, leaves
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedRun:
     """A run folder at a glance.
 
     Attributes:
@@ -43,15 +43,15 @@ def find_runs(folder: Path) -> Iterator[Path]:
         yield from find_runs(below)
 
 
-def entry(path: Path) -> Entry:
+def entry(path: Path) -> ListedRun:
     """Reads a run folder, whatever version wrote it and however it ended."""
     try:
         run = RunFolder.read(path)
     except EvalError as error:
-        return Entry(path, None, str(error), ())
+        return ListedRun(path, None, str(error), ())
     planned = run.get("train.updates")
     state = "unfinished" if planned is None else state_of(path, planned)
-    return Entry(path, run, "stopped early" if state == "stopped" else state, tuple(damages(path)))
+    return ListedRun(path, run, "stopped early" if state == "stopped" else state, tuple(damages(path)))
 
 
 def damages(path: Path) -> Iterator[str]:

@@ -134,10 +134,10 @@ def _best(best: Best | None) -> dict[str, Any] | None:
 
 
 def _success(result: EvalResult) -> dict[str, Any]:
-    def figures(tally: AttemptCounts) -> dict[str, Any]:
-        score = {"score": tally.score, "score_lo": tally.score_lo, "score_hi": tally.score_hi}
-        passes = {"passes": [asdict(rate) for rate in tally.passes]} if tally.passes else {}
-        return {"n": tally.n, "success": tally.rate, "lo": tally.lo, "hi": tally.hi} | score | passes
+    def figures(counted: AttemptCounts) -> dict[str, Any]:
+        score = {"score": counted.score, "score_lo": counted.score_lo, "score_hi": counted.score_hi}
+        passes = {"passes": [asdict(rate) for rate in counted.passes]} if counted.passes else {}
+        return {"n": counted.n, "success": counted.rate, "lo": counted.lo, "hi": counted.hi} | score | passes
 
-    families = {family: figures(tally) for family, tally in result.per_family.items()}
+    families = {family: figures(counted) for family, counted in result.per_family.items()}
     return {**figures(result.overall), "per_family": families}

@@ -23,19 +23,19 @@ _COLUMNS = (
 )
 
 
-def family_table(tallies: Mapping[str, AttemptCounts], title: str | None) -> Table:
+def family_table(counted_by: Mapping[str, AttemptCounts], title: str | None) -> Table:
     """Returns one row for each tally; the last is all of them together."""
     table = Table(title=title)
     table.add_column("family")
     for name in _COLUMNS:
         table.add_column(name, justify="right")
-    _fill(table, {name: _cells(tally) for name, tally in tallies.items()})
+    _fill(table, {name: _cells(counted) for name, counted in counted_by.items()})
     return table
 
 
-def attempts_table(tallies: Mapping[str, AttemptCounts]) -> Table:
+def attempts_table(counted_by: Mapping[str, AttemptCounts]) -> Table:
     """Returns pass@j and pass^j of every tally, for every reported j."""
-    *_, together = tallies.values()
+    *_, together = counted_by.values()
     k = together.samples
     table = Table(
         title=f"{k} attempts at each task (pass@j: one of j succeeds; pass^j: all do; intervals over tasks)"
@@ -46,7 +46,7 @@ def attempts_table(tallies: Mapping[str, AttemptCounts]) -> Table:
             table.add_column(f"{name}{j}", justify="right")
             if j == k:
                 table.add_column("95 % over tasks", justify="right")
-    _fill(table, {name: _passes(tally) for name, tally in tallies.items()})
+    _fill(table, {name: _passes(counted) for name, counted in counted_by.items()})
     return table
 
 
@@ -58,25 +58,25 @@ def _fill(table: Table, rows: Mapping[str, list[str]]) -> None:
     table.add_row(together, *rows[together], style="bold")
 
 
-def _cells(tally: AttemptCounts) -> list[str]:
+def _cells(counted: AttemptCounts) -> list[str]:
     """Returns a tally as the cells of a table's row."""
     return [
-        str(tally.n),
-        f"{tally.rate:.3f}",
-        _interval(tally.lo, tally.hi),
-        f"{tally.score:.3f}",
-        _interval(tally.score_lo, tally.score_hi),
-        f"{tally.mean_steps:.1f}",
-        f"{tally.valid:.1%}",
-        f"{tally.admissible:.1%}",
-        f"{tally.truncated:.1%}",
+        str(counted.n),
+        f"{counted.rate:.3f}",
+        _interval(counted.lo, counted.hi),
+        f"{counted.score:.3f}",
+        _interval(counted.score_lo, counted.score_hi),
+        f"{counted.mean_steps:.1f}",
+        f"{counted.valid:.1%}",
+        f"{counted.admissible:.1%}",
+        f"{counted.truncated:.1%}",
     ]
 
 
-def _passes(tally: AttemptCounts) -> list[str]:
-    *_, largest = tally.passes
-    at = [f"{rate.at:.3f}" for rate in tally.passes]
-    hat = [f"{rate.hat:.3f}" for rate in tally.passes]
+def _passes(counted: AttemptCounts) -> list[str]:
+    *_, largest = counted.passes
+    at = [f"{rate.at:.3f}" for rate in counted.passes]
+    hat = [f"{rate.hat:.3f}" for rate in counted.passes]
     return [
         *at,
         _interval(largest.at_lo, largest.at_hi),

@@ -1,4 +1,4 @@
-"""Runs side by side: those that differ in nothing but their seed are one arm, seen over its seeds."""
+"""Runs side by side: those that differ in nothing but their seed are one variant, seen over its seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Variant:
     """Runs of one configuration.
 
     Attributes:
-        label: What tells it from the other arms.
+        label: What tells it from the other variants.
         runs: By seed.
     """
 
@@ -74,8 +74,8 @@ class Variant:
         found = [(seed, result) for seed, result in found if result is not None]
         if family is None:
             return _by_seed([(seed, result.success) for seed, result in found])
-        tallies = [(seed, result.per_family.get(family)) for seed, result in found]
-        return _by_seed([(seed, tally.rate) for seed, tally in tallies if tally])
+        counted_by = [(seed, result.per_family.get(family)) for seed, result in found]
+        return _by_seed([(seed, counted.rate) for seed, counted in counted_by if counted])
 
     @property
     def families(self) -> set[str]:
@@ -85,7 +85,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Held-out success of one arm less that of another.
+    """Held-out success of one variant less that of another.
 
     Attributes:
         first: Label of the one.
@@ -100,7 +100,7 @@ class Contrast:
     over_seeds: Spread
 
 
-def arms(runs: Sequence[RunFolder]) -> list[Variant]:
+def variants_of(runs: Sequence[RunFolder]) -> list[Variant]:
     """Groups runs by configuration, in the order given.
 
     Raises:
@@ -122,21 +122,21 @@ def arms(runs: Sequence[RunFolder]) -> list[Variant]:
 
 
 def contrasts(compared: Sequence[Variant]) -> list[Contrast]:
-    """Compares the latest held-out success of every two arms with two seeds or more each."""
+    """Compares the latest held-out success of every two variants with two seeds or more each."""
     found = []
     for first, second in combinations(compared, 2):
-        a, b = (arm.rates("after") for arm in (first, second))
+        a, b = (variant.rates("after") for variant in (first, second))
         if len(a) > 1 and len(b) > 1 and (np.ptp(a) > 0 or np.ptp(b) > 0):
             found.append(Contrast(first.label, second.label, float(np.mean(a) - np.mean(b)), welch(a, b)))
     return found
 
 
 def differences(compared: Sequence[Variant]) -> list[tuple[str, list[Any]]]:
-    """Returns (dotted option, its value in each arm) of every option that is not the same in all.
+    """Returns (dotted option, its value in each variant) of every option that is not the same in all.
 
     Options that change nothing are left out; those that change the rounding may explain a figure, and stay.
     """
-    flat = [dict(leaves(arm.runs[0].config)) for arm in compared]
+    flat = [dict(leaves(variant.runs[0].config)) for variant in compared]
     keys = dict.fromkeys(key for values in flat for key in values)
     shown = [key for key in keys if key != "seed" and effect(key) != NOTHING]
     rows = [(key, [values.get(key, "–") for values in flat]) for key in shown]
@@ -152,12 +152,12 @@ def _by_seed(values: Sequence[tuple[Any, float]]) -> list[float]:
 
 
 def _settings(run: RunFolder) -> dict[str, str]:
-    """What makes the arm: all options but the seed and those that change no result."""
+    """What makes the variant: all options but the seed and those that change no result."""
     return {key: repr(value) for key, value in leaves(run.config) if key != "seed" and effect(key) is None}
 
 
 def _labels(settings: Sequence[Mapping[str, str]], runs: Sequence[RunFolder]) -> list[str]:
-    """Method names; arms of the same method with (two of) the options that tell them apart.
+    """Method names; variants of the same method with (two of) the options that tell them apart.
 
     Other options than those of stages are missing only where the version that made the run did not have them.
     """

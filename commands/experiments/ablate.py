@@ -15,7 +15,7 @@ from commands.experiments.one_run import make_run
 from configs.load import CONFIGS, Loaded, find
 from configs.text import ConfigError
 from eval.experiments.ablation import Ablated
-from eval.experiments.ablation_file import AblationFile, Variant, read_ablation
+from eval.experiments.ablation_file import AblationFile, DeclaredVariant, read_ablation
 from eval.experiments.folder import Run
 from eval.experiments.points import overrides
 from eval.experiments.runner import Listed
@@ -82,7 +82,7 @@ def checked(
     return runs, next(iter(made.values()))[1], missing
 
 
-def _unavailable(loaded: Loaded, variant: Variant) -> str | None:
+def _unavailable(loaded: Loaded, variant: DeclaredVariant) -> str | None:
     """Returns why the variant's scorer is not available here; raises unless the variant may be left out."""
     try:
         credit_services(loaded.config, credit_pipeline(loaded))

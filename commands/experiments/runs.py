@@ -15,7 +15,7 @@ from eval.experiments.ablation import p_value
 from eval.format import NONE, duration, number, option, signed
 from eval.result import EvalResult
 from eval.runfolder import RunFolder
-from eval.runlist import Entry, config_differences, entry, evaluations, find_runs, last_values
+from eval.runlist import ListedRun, config_differences, entry, evaluations, find_runs, last_values
 from eval.statistics import cohen_h
 
 SHOWN = ("eval/", "rollout/", "credit/", "train/")
@@ -45,7 +45,7 @@ def list_runs(folder: Path) -> None:
             console.print(f"{one.path}: {text}", markup=False)
 
 
-def _cells(one: Entry) -> Iterable[str]:
+def _cells(one: ListedRun) -> Iterable[str]:
     run = one.run
     if run is None:
         return (NONE, NONE, NONE, NONE, NONE, NONE, NONE, one.state)
@@ -123,10 +123,14 @@ def _families(a: EvalResult, b: EvalResult, console: Console) -> None:
     table = Table("family", title="By task family")
     for name in ("tasks", "A", "B", "B − A"):
         table.add_column(name, justify="right")
-    for family, tally in a.per_family.items():
+    for family, counted in a.per_family.items():
         other = b.per_family[family]
         table.add_row(
-            family, str(tally.n), f"{tally.rate:.3f}", f"{other.rate:.3f}", signed(other.rate - tally.rate, 3)
+            family,
+            str(counted.n),
+            f"{counted.rate:.3f}",
+            f"{other.rate:.3f}",
+            signed(other.rate - counted.rate, 3),
         )
     console.print(table)
 

@@ -14,7 +14,7 @@ from eval.experiments.ablation_file import AblationFile
 from eval.experiments.folder import Run
 from eval.experiments.picture import Whisker, forest, save
 from eval.experiments.sweep import figure, interval
-from eval.experiments.table import Column, Row, Table, plain
+from eval.experiments.table import Row, Table, TableColumn, plain
 from eval.format import NONE, signed
 from eval.report.effects import effects
 from eval.result import EvalResult, load_evals
@@ -142,8 +142,8 @@ class Ablated:
     def _families(self, variant: str) -> dict[str, float]:
         rates: dict[str, list[float]] = {}
         for results in self.evals.get(variant, {}).values():
-            for name, tally in results[-1].per_family.items():
-                rates.setdefault(name, []).append(tally.rate)
+            for name, counted in results[-1].per_family.items():
+                rates.setdefault(name, []).append(counted.rate)
         return {name: float(np.mean(values)) for name, values in rates.items()}
 
     def _row(self, variant: str, reported: str | None) -> Row:
@@ -191,31 +191,31 @@ def p_value(p: float | None) -> str:
     return NONE if p is None else ("<0.001" if p < 0.001 else f"{p:.3f}")
 
 
-def _spread(title: str, key: str) -> Column:
+def _spread(title: str, key: str) -> TableColumn:
     """A column with the interval of a difference."""
     low, high = f"{key}_lo", f"{key}_hi"
 
     def show(row: Row) -> str:
         return NONE if row[low] is None else f"[{signed(row[low], 3)}, {signed(row[high], 3)}]"
 
-    return Column(title, show, (low, high))
+    return TableColumn(title, show, (low, high))
 
 
-def _test(key: str) -> Column:
+def _test(key: str) -> TableColumn:
     """A column with the p-value of the difference left of it."""
-    return Column("p", lambda row: p_value(row[f"{key}_holm"]), (key, f"{key}_holm"))
+    return TableColumn("p", lambda row: p_value(row[f"{key}_holm"]), (key, f"{key}_holm"))
 
 
 _COLUMNS = (
     plain("variant", "variant", text=True),
-    Column(
+    TableColumn(
         "seeds",
         lambda r: str(r["seeds"]) if r["seeds"] == r["of"] else f"{r['seeds']} of {r['of']}",
         ("seeds", "of"),
     ),
     plain("success", "mean", figure),
-    Column("95 % over seeds", lambda row: interval(row["lo"], row["hi"]), ("sd", "lo", "hi")),
-    Column(
+    TableColumn("95 % over seeds", lambda row: interval(row["lo"], row["hi"]), ("sd", "lo", "hi")),
+    TableColumn(
         "95 % over tasks",
         lambda row: interval(row["tasks_lo"], row["tasks_hi"]),
         ("tasks_lo", "tasks_hi"),

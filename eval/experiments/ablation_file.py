@@ -12,7 +12,7 @@ from configs.text import ConfigError, read_yaml, suggest
 from eval.experiments.spec import Part, validate
 
 
-class Variant(Part):
+class DeclaredVariant(Part):
     """One row of the table.
 
     Attributes:
@@ -44,7 +44,7 @@ class AblationFile(Part):
     overrides: dict[str, Any] = Field(default_factory=dict)
     seeds: list[int] = Field(min_length=1)
     reference: str
-    variants: dict[str, Variant]
+    variants: dict[str, DeclaredVariant]
     without: list[str] = Field(default_factory=list)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from eval.experiments.folder import Run
 from eval.experiments.picture import Dots, effects, save
 from eval.experiments.points import typed
-from eval.experiments.table import Column, Row, Table, plain
+from eval.experiments.table import Row, Table, TableColumn, plain
 from eval.format import NONE
 from eval.statistics import Range, student
 
@@ -109,8 +109,8 @@ def _seeds(row: Mapping[str, Any]) -> str:
 
 
 _FIGURES = (
-    Column("seeds", _seeds, ("seeds", "of")),
+    TableColumn("seeds", _seeds, ("seeds", "of")),
     plain("mean", "mean", figure),
-    Column("95 % over seeds", lambda row: interval(row["lo"], row["hi"]), ("sd", "lo", "hi")),
-    Column("range", lambda row: interval(row["worst"], row["best"]), ("worst", "best")),
+    TableColumn("95 % over seeds", lambda row: interval(row["lo"], row["hi"]), ("sd", "lo", "hi")),
+    TableColumn("range", lambda row: interval(row["worst"], row["best"]), ("worst", "best")),
 )

@@ -45,7 +45,7 @@ _SYMBOLS = {
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column: its heading, what it shows of a row, and the row's numbers behind it.
 
     Attributes:
@@ -63,9 +63,9 @@ class Column:
     files_only: bool = False
 
 
-def plain(title: str, key: str, form: Callable[[Any], str] = str, **flags: bool) -> Column:
+def plain(title: str, key: str, form: Callable[[Any], str] = str, **flags: bool) -> TableColumn:
     """Returns a column that shows one value of the row; None as a dash."""
-    return Column(title, lambda row: NONE if row.get(key) is None else form(row[key]), (key,), **flags)
+    return TableColumn(title, lambda row: NONE if row.get(key) is None else form(row[key]), (key,), **flags)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Table:
     """Rows under columns, with a title and notes below."""
 
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Row]
     notes: Sequence[str] = ()
 

@@ -75,7 +75,7 @@ class Pair:
 
 
 @dataclass
-class Tally:
+class MethodCounts:
     """One method over all steps so far.
 
     Attributes:
@@ -120,7 +120,7 @@ class Agreement:
 
     def __init__(self, names: Sequence[str]) -> None:
         """Starts empty, with the methods in the order of `names`."""
-        self.methods = [Tally(name) for name in names]
+        self.methods = [MethodCounts(name) for name in names]
         self.pairs = [Pair(a, b) for a, b in combinations(names, 2)]
 
     def add(self, advantages: np.ndarray, recorded: np.ndarray | None) -> None:
@@ -130,7 +130,7 @@ class Agreement:
             advantages: float [M, N].
             recorded: float [N], None if there is none.
         """
-        for tally, advantage in zip(self.methods, advantages, strict=True):
-            tally.add(advantage, recorded)
+        for counted, advantage in zip(self.methods, advantages, strict=True):
+            counted.add(advantage, recorded)
         for pair, (a, b) in zip(self.pairs, combinations(advantages, 2), strict=True):
             pair.add(a, b)

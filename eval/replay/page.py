@@ -10,8 +10,8 @@ from typing import Any
 from eval.format import FILTERS
 from eval.replay.recorded import Method
 from eval.replay.replay import Replayed
-from eval.replay.shown import TrajectoryView
-from eval.report.advantage_colours import strip, tone
+from eval.replay.shown import ShownTrajectory
+from eval.report.advantage_colours import colour_of, strip
 from eval.report.templating import environment
 
 DISAGREEMENT = (
@@ -58,7 +58,7 @@ def write_page(
             family_of={name: f"f{i}" for i, name in enumerate(sorted(families))},
             outcomes=Counter(view.success for view in replayed.shown),
             largest=largest,
-            tone=lambda value, m: tone(value, largest[m]),
+            colour_of=lambda value, m: colour_of(value, largest[m]),
             strip=lambda view, m: strip([step.advantage[m] for step in view.steps], largest[m]),
             options=_options,
         )
@@ -66,7 +66,7 @@ def write_page(
     path.write_text(html, encoding="utf-8")
 
 
-def _largest(views: Sequence[TrajectoryView], methods: int) -> list[float]:
+def _largest(views: Sequence[ShownTrajectory], methods: int) -> list[float]:
     """Largest |advantage| shown of each method, 1 if all are 0: the end of its colour scale."""
     steps = [step for view in views for step in view.steps]
     return [max((abs(step.advantage[m]) for step in steps), default=0.0) or 1.0 for m in range(methods)]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from credit.pipeline import CreditResult
 from eval.replay.disagreement import Agreement
 from eval.replay.recorded import Method, Recorded
-from eval.replay.shown import Chosen, TrajectoryView
+from eval.replay.shown import Selection, ShownTrajectory
 from eval.report.effects import Effect, effects
 from eval.result import EvalError
 
@@ -43,7 +43,7 @@ class Replayed:
     trajectories: int
     steps: int
     agreement: Agreement
-    shown: Sequence[TrajectoryView]
+    shown: Sequence[ShownTrajectory]
     effects: Mapping[str, Sequence[Effect]]
     broken_state: Sequence[str]
 
@@ -66,7 +66,7 @@ def replay(
     agreement = Agreement([method.name for method in methods])
     states: dict[str, Mapping[str, Any]] = {}
     records: dict[str, list[Mapping[str, float]]] = {method.name: [] for method in methods}
-    chosen = Chosen(most)
+    chosen = Selection(most)
     updates: list[int] = []
     trajectories = steps = 0
     partial = table.with_suffix(".partial")

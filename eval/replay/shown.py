@@ -14,7 +14,7 @@ from eval.replay.recorded import Facts, Method, Recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class ShownMatch:
     """The sibling's step that a method matched a step with.
 
     Attributes:
@@ -31,7 +31,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class StepView:
+class ShownStep:
     """A step as the page shows it; `advantage` has one value a method, in their order."""
 
     t: int
@@ -40,7 +40,7 @@ class StepView:
     valid: bool
     reward: float
     advantage: tuple[float, ...]
-    matches: tuple[Match, ...]
+    matches: tuple[ShownMatch, ...]
 
     @property
     def disputed(self) -> bool:
@@ -49,7 +49,7 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True)
-class TrajectoryView:
+class ShownTrajectory:
     """A trajectory as the page shows it.
 
     Attributes:
@@ -64,17 +64,20 @@ class TrajectoryView:
     update: int
     facts: Facts
     success: bool
-    steps: Sequence[StepView]
+    steps: Sequence[ShownStep]
     disagreement: float
     spread: float
 
 
-class Chosen:
+class Selection:
     """The trajectories that methods disagree about most, successes and failures half and half if possible."""
 
     def __init__(self, most: int) -> None:
         self._most = most  # kept of each outcome, since the other may have too few
-        self._heaps: dict[bool, list[tuple[tuple[float, float, int], TrajectoryView]]] = {True: [], False: []}
+        self._heaps: dict[bool, list[tuple[tuple[float, float, int], ShownTrajectory]]] = {
+            True: [],
+            False: [],
+        }
         self._seen = 0
 
     def add(
@@ -98,7 +101,7 @@ class Chosen:
             heap = self._heaps[success]
             if len(heap) == self._most and rank < heap[0][0]:
                 continue
-            view = TrajectoryView(
+            view = ShownTrajectory(
                 recorded.update,
                 recorded.facts[number],
                 success,
@@ -108,7 +111,7 @@ class Chosen:
             push = heapq.heappush if len(heap) < self._most else heapq.heappushpop
             push(heap, (rank, view))
 
-    def best(self) -> list[TrajectoryView]:
+    def best(self) -> list[ShownTrajectory]:
         """Returns `most` of those added (all, if there were fewer), the most disputed first."""
         won, lost = (sorted(heap, key=_rank, reverse=True) for heap in self._heaps.values())
         successes = min(len(won), max(self._most - len(lost), (self._most + 1) // 2))
@@ -116,7 +119,7 @@ class Chosen:
         return [view for _, view in sorted(both, key=_rank, reverse=True)]
 
 
-def _rank(item: tuple[tuple[float, float, int], TrajectoryView]) -> tuple[float, float, int]:
+def _rank(item: tuple[tuple[float, float, int], ShownTrajectory]) -> tuple[float, float, int]:
     return item[0]
 
 
@@ -126,7 +129,7 @@ def _step(
     results: Sequence[CreditResult],
     advantages: np.ndarray,
     row: int,
-) -> StepView:
+) -> ShownStep:
     table = recorded.table
     matches = [
         _match(method.name, stage.name(), result.columns, recorded.facts, row)
@@ -134,7 +137,7 @@ def _step(
         for stage in method.pipeline.stages
         if {"sibling", "sibling_t"} <= set(stage.columns_doc)
     ]
-    return StepView(
+    return ShownStep(
         t=int(table.t[row]),
         observation=table.observation[row],
         action=table.action[row],
@@ -147,13 +150,13 @@ def _step(
 
 def _match(
     method: str, stage: str, columns: Mapping[str, np.ndarray], facts: Mapping[int, Facts], row: int
-) -> Match | None:
+) -> ShownMatch | None:
     """A stage that matches steps says so in its columns `sibling`, `sibling_t` and perhaps `similarity`."""
     sibling, t = columns.get(f"{stage}.sibling"), columns.get(f"{stage}.sibling_t")
     if sibling is None or t is None or t[row] < 0:
         return None
     similarity = columns.get(f"{stage}.similarity")
-    return Match(
+    return ShownMatch(
         method,
         facts[int(sibling[row])].index,
         int(t[row]),

@@ -28,7 +28,7 @@ TOKEN_PREFIX = "tokens."
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FileColumn:
     """A column of the file.
 
     Attributes:
@@ -45,27 +45,31 @@ class Column:
 
 
 SCHEMA = {
-    "group": Column("id", "trajectories of one task from one initial state", needed=True),
-    "trajectory": Column("id", "one attempt; unique within an update", needed=True),
-    "t": Column("integer", "step in its trajectory: 0, 1, 2, … without gaps", needed=True),
-    "reward": Column("number", "reward of the step; the presets are meant for 10 a success", needed=True),
-    "success": Column("truth", "whether the trajectory solved its task, the same in its rows", needed=True),
-    "action": Column("text", "the action taken", needed=True),
-    "anchor": Column("text", "key of the same place in the same situation; default: the observation"),
-    "observation": Column("text", "what was seen before the action; default: the anchor"),
-    "next_anchor": Column(
+    "group": FileColumn("id", "trajectories of one task from one initial state", needed=True),
+    "trajectory": FileColumn("id", "one attempt; unique within an update", needed=True),
+    "t": FileColumn("integer", "step in its trajectory: 0, 1, 2, … without gaps", needed=True),
+    "reward": FileColumn("number", "reward of the step; the presets are meant for 10 a success", needed=True),
+    "success": FileColumn(
+        "truth", "whether the trajectory solved its task, the same in its rows", needed=True
+    ),
+    "action": FileColumn("text", "the action taken", needed=True),
+    "anchor": FileColumn("text", "key of the same place in the same situation; default: the observation"),
+    "observation": FileColumn("text", "what was seen before the action; default: the anchor"),
+    "next_anchor": FileColumn(
         "text", "anchor after the action, null after the end; default: the next row's", nulls=True
     ),
-    "valid": Column("truth", "whether the action was valid; default: true"),
-    "votes": Column("truth", "whether statistics over peers count the step; default: true"),
-    "outcome": Column("number", "what outcomes are compared by; default: the trajectory's rewards added up"),
-    "update": Column("integer", "update it was made in; default: 1"),
-    "length": Column("integer", "response tokens; default: those of the token columns, else 1"),
-    "logp_sampled": Column("numbers", "log-probability of each response token when sampled"),
-    "advantage": Column("number", "an advantage to compare with", nulls=True),
-    "task_id": Column("text", "shown on the page", nulls=True),
-    "family": Column("text", "shown on the page, which can be filtered by it", nulls=True),
-    "instruction": Column("text", "shown on the page", nulls=True),
+    "valid": FileColumn("truth", "whether the action was valid; default: true"),
+    "votes": FileColumn("truth", "whether statistics over peers count the step; default: true"),
+    "outcome": FileColumn(
+        "number", "what outcomes are compared by; default: the trajectory's rewards added up"
+    ),
+    "update": FileColumn("integer", "update it was made in; default: 1"),
+    "length": FileColumn("integer", "response tokens; default: those of the token columns, else 1"),
+    "logp_sampled": FileColumn("numbers", "log-probability of each response token when sampled"),
+    "advantage": FileColumn("number", "an advantage to compare with", nulls=True),
+    "task_id": FileColumn("text", "shown on the page", nulls=True),
+    "family": FileColumn("text", "shown on the page, which can be filtered by it", nulls=True),
+    "instruction": FileColumn("text", "shown on the page", nulls=True),
 }
 """Every column that is read. Besides: `tokens.NAME`, numbers, any other token column a method reads."""
 

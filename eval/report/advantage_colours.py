@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 
-def tone(value: float, largest: float) -> Markup:
+def colour_of(value: float, largest: float) -> Markup:
     """Returns the CSS colour of an advantage on a scale that ends at ±`largest`."""
     if value == 0:
         return Markup("var(--card)")
@@ -22,5 +22,5 @@ def strip(values: Sequence[float], largest: float) -> Markup:
     stops = []
     for i, value in enumerate(values):
         start, end = 100 * i / len(values), 100 * (i + 1) / len(values)
-        stops.append(f"{tone(value, largest)} {start:.3g}% {end:.3g}%")
+        stops.append(f"{colour_of(value, largest)} {start:.3g}% {end:.3g}%")
     return Markup(f"linear-gradient(90deg, {', '.join(stops)})")

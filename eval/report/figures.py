@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
-from eval.report.group_view import Member, StepView
+from eval.report.group_view import GroupStep, Member
 from eval.report.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawing, to_svg
 from eval.result import AttemptCounts, EvalResult
 from eval.statistics import SHARE, Range
@@ -22,7 +22,7 @@ _WIDE = 9.6  # inches
 
 
 @dataclass(frozen=True)
-class Panel:
+class Plot:
     """One small plot of metrics over updates.
 
     Attributes:
@@ -73,28 +73,28 @@ def success_figure(training: Curve, evals: Mapping[int, EvalResult]) -> Markup:
         return to_svg(figure, "success", "Success rate over updates, on training tasks and on held-out tasks")
 
 
-def panel_figure(panel: Panel, curves: Mapping[str, Curve], name: str) -> Markup:
+def plot_figure(plot: Plot, curves: Mapping[str, Curve], name: str) -> Markup:
     """Draws one panel; `curves` holds the panel's metrics that were logged, at least one."""
     with drawing(3.7, 2.1) as figure:
         axes = figure.add_subplot()
-        if panel.stacked:
-            _stack(axes, panel, curves)
+        if plot.stacked:
+            _stack(axes, plot, curves)
         else:
             for (metric, (updates, values)), colour in zip(curves.items(), SERIES, strict=False):
                 dots = {"marker": "o", "markersize": 3} if len(values) < 3 else {}
                 axes.plot(updates, values, color=colour, linewidth=0.8, alpha=0.5, **dots)
-                axes.plot(updates, smooth(values), color=colour, linewidth=1.8, label=panel.names[metric])
+                axes.plot(updates, smooth(values), color=colour, linewidth=1.8, label=plot.names[metric])
             drawn = [value for _, values in curves.values() for value in values]
-            least = LEAST_SHARE if panel.share else None
-            axes.set_ylim(*limits(drawn, least=least, within=panel.within))
-        if panel.share:
+            least = LEAST_SHARE if plot.share else None
+            axes.set_ylim(*limits(drawn, least=least, within=plot.within))
+        if plot.share:
             axes.yaxis.set_major_formatter(share_label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         if len(curves) > 1:
             spacing = {"handlelength": 1.0, "columnspacing": 0.9, "handletextpad": 0.5, "borderpad": 0}
             axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=4, fontsize=8.5, **spacing)
-        return to_svg(figure, name, f"{panel.title} over updates")
+        return to_svg(figure, name, f"{plot.title} over updates")
 
 
 def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup:
@@ -112,8 +112,8 @@ def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup
     with drawing(_WIDE, 0.75 + 0.4 * len(rows)) as figure:
         axes = figure.add_subplot()
         for result, label, colour, face, shift in shown:
-            tallies = {"all tasks": result.overall, **result.per_family}
-            _whiskers(axes, rows, tallies, shift if len(shown) > 1 else 0.0, label, colour, face)
+            counted_by = {"all tasks": result.overall, **result.per_family}
+            _whiskers(axes, rows, counted_by, shift if len(shown) > 1 else 0.0, label, colour, face)
         axes.axhline(0.5, color=LINE, linewidth=0.8)
         axes.set_yticks(range(len(rows)), rows)
         axes.tick_params(axis="y", labelcolor=INK)
@@ -166,35 +166,37 @@ def _share_axis(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _stack(axes: Axes, panel: Panel, curves: Mapping[str, Curve]) -> None:
+def _stack(axes: Axes, plot: Plot, curves: Mapping[str, Curve]) -> None:
     """Stacks the curves as bars, one an update; a part that was not logged in an update is 0 there."""
     updates = sorted({update for points, _ in curves.values() for update in points})
     bottom = np.zeros(len(updates))
     for (metric, (points, values)), colour in zip(curves.items(), SERIES, strict=False):
         logged = dict(zip(points, values, strict=True))
         height = np.array([logged.get(update, 0.0) for update in updates])
-        axes.bar(updates, height, bottom=bottom, width=0.85, color=colour, label=panel.names[metric])
+        axes.bar(updates, height, bottom=bottom, width=0.85, color=colour, label=plot.names[metric])
         bottom += height
 
 
 def _whiskers(
     axes: Axes,
     rows: Sequence[str],
-    tallies: Mapping[str, AttemptCounts],
+    counted_by: Mapping[str, AttemptCounts],
     shift: float,
     label: str,
     colour: str,
     face: str,
 ) -> None:
     """Draws one evaluation's dots and whiskers; rows it has no tasks of stay empty."""
-    y = [at + shift for at, row in enumerate(rows) if row in tallies]
-    shown = [tallies[row] for row in rows if row in tallies]
-    axes.hlines(y, [tally.lo for tally in shown], [tally.hi for tally in shown], color=colour, linewidth=1.6)
-    rate = [tally.rate for tally in shown]
+    y = [at + shift for at, row in enumerate(rows) if row in counted_by]
+    shown = [counted_by[row] for row in rows if row in counted_by]
+    axes.hlines(
+        y, [counted.lo for counted in shown], [counted.hi for counted in shown], color=colour, linewidth=1.6
+    )
+    rate = [counted.rate for counted in shown]
     axes.scatter(rate, y, s=36, facecolor=face, edgecolor=colour, linewidth=1.5, zorder=3, label=label)
 
 
-def _dots(axes: Axes, steps: Sequence[StepView], y: float, largest: float) -> None:
+def _dots(axes: Axes, steps: Sequence[GroupStep], y: float, largest: float) -> None:
     """Draws a trajectory; colour and strength say sign and size of the advantage, a cross an invalid step."""
     axes.plot((0, max(len(steps) - 1, 0)), (y, y), color=LINE, linewidth=1.0, zorder=0)
     for step in steps:

@@ -42,7 +42,7 @@ _PAIRS = 3
 
 
 @dataclass(frozen=True)
-class StepView:
+class GroupStep:
     """A step as the report shows it; None where the credit method has no such figure.
 
     Attributes:
@@ -87,7 +87,7 @@ class Member:
     index: int
     success: bool
     truncated: bool
-    steps: Sequence[StepView]
+    steps: Sequence[GroupStep]
 
     @property
     def matched(self) -> int:
@@ -198,9 +198,9 @@ def _member(rows: Sequence[dict[str, Any]], member_of: dict[int, int], peers: Co
     )
 
 
-def _step(row: dict[str, Any], member_of: dict[int, int], peers: int) -> StepView:
+def _step(row: dict[str, Any], member_of: dict[int, int], peers: int) -> GroupStep:
     matched = row.get(SIBLING_T, -1) >= 0
-    return StepView(
+    return GroupStep(
         t=row["t"],
         observation=row["observation"],
         thought=row["thought"],

@@ -17,7 +17,7 @@ from eval.report.costs import phases, tokens
 from eval.report.effects import effects
 from eval.report.environment import recorded
 from eval.report.group_view import GroupView, choose_group
-from eval.report.report_plots import CREDIT_PANELS, PANELS, SUCCESS
+from eval.report.report_plots import CREDIT_PLOTS, PLOTS, SUCCESS
 from eval.report.svg import sparkline
 from eval.report.templating import environment
 from eval.result import AttemptCounts
@@ -66,11 +66,11 @@ def report_html(run: RunFolder, meanings: Mapping[str, str] | None = None) -> st
             paired=_paired(run) if both else None,
             disjoint=both and disjoint(run.before, run.after),
             success=_success(run),
-            panels=_panels(run, PANELS, "panel"),
+            plots=_plots(run, PLOTS, "panel"),
             families=figures.family_figure(run.before, run.after) if run.evals else None,
             family_rows=_family_rows(run),
             best=best_of(run),
-            credit_panels=_panels(run, CREDIT_PANELS, "credit"),
+            credit_plots=_plots(run, CREDIT_PLOTS, "credit"),
             credit=_metric_rows(run, "credit/", meanings),
             effects=effects(run.metrics),
             phases=phases(run),
@@ -95,14 +95,14 @@ def _success(run: RunFolder) -> Markup | None:
     return figures.success_figure(training, run.evals) if training[0] or run.evals else None
 
 
-def _panels(run: RunFolder, panels: Sequence[figures.Panel], prefix: str) -> list[tuple[str, Markup]]:
+def _plots(run: RunFolder, plots: Sequence[figures.Plot], prefix: str) -> list[tuple[str, Markup]]:
     """Returns (title, figure) of every panel of which some metric was logged."""
     drawn = []
-    for i, panel in enumerate(panels):
-        curves = {name: run.series(name) for name in panel.names}
+    for i, plot in enumerate(plots):
+        curves = {name: run.series(name) for name in plot.names}
         curves = {name: curve for name, curve in curves.items() if curve[0]}
         if curves:
-            drawn.append((panel.title, figures.panel_figure(panel, curves, f"{prefix}{i}")))
+            drawn.append((plot.title, figures.plot_figure(plot, curves, f"{prefix}{i}")))
     return drawn
 
 

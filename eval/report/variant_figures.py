@@ -17,39 +17,39 @@ _WIDE = 9.6  # inches
 _SMOOTH = 5
 
 
-def learning_figure(arms: Sequence[Variant], metric: str) -> Markup:
-    """Draws a metric over updates: each run thin, the mean of an arm thick, its 95 % interval as a band."""
+def learning_figure(variants: Sequence[Variant], metric: str) -> Markup:
+    """Draws a metric over updates: runs thin, the mean of a variant thick, its 95 % interval as a band."""
     with drawing(_WIDE, 3.2) as figure:
         axes = figure.add_subplot()
-        for arm, colour in _coloured(arms):
-            for run in arm.runs:
+        for variant, colour in _coloured(variants):
+            for run in variant.runs:
                 axes.plot(*run.series(metric), color=colour, linewidth=0.6, alpha=0.3)
-            updates, intervals = arm.curve(metric, _SMOOTH, SHARE)
-            label = f"{arm.label}, {len(arm.runs)} seed{'s' * (len(arm.runs) > 1)}"
+            updates, intervals = variant.curve(metric, _SMOOTH, SHARE)
+            label = f"{variant.label}, {len(variant.runs)} seed{'s' * (len(variant.runs) > 1)}"
             axes.plot(updates, [i.mean for i in intervals], color=colour, linewidth=2.0, label=label)
             _band(axes, updates, intervals, colour)
         axes.set_ylim(*WHOLE_SHARE)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("update")
-        _legend(axes, len(arms))
+        _legend(axes, len(variants))
         return to_svg(
             figure,
             "learning",
-            "Success of the rollouts over updates: mean of each arm, 95 % interval over seeds",
+            "Success of the rollouts over updates: mean of each variant, 95 % interval over seeds",
         )
 
 
 def small_figure(
-    arms: Sequence[Variant], metric: str, title: str, name: str, within: Range | None = None
+    variants: Sequence[Variant], metric: str, title: str, name: str, within: Range | None = None
 ) -> Markup:
-    """Draws a metric with values `within` a range for every arm that logged it, with bands over seeds."""
+    """Draws a metric with values `within` a range for every variant that logged it, with bands over seeds."""
     share = within == SHARE
     with drawing(3.7, 2.1) as figure:
         axes = figure.add_subplot()
         drawn: list[float | None] = []
-        for arm, colour in _coloured(arms):
-            updates, intervals = arm.curve(metric, _SMOOTH, within)
+        for variant, colour in _coloured(variants):
+            updates, intervals = variant.curve(metric, _SMOOTH, within)
             axes.plot(updates, [i.mean for i in intervals], color=colour, linewidth=1.8)
             _band(axes, updates, intervals, colour)
             drawn += [end for i in intervals for end in (i.lo, i.mean, i.hi)]
@@ -58,30 +58,30 @@ def small_figure(
             axes.yaxis.set_major_formatter(share_label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-        return to_svg(figure, name, f"{title} over updates, an arm a colour")
+        return to_svg(figure, name, f"{title} over updates, one colour per variant")
 
 
-def families_figure(arms: Sequence[Variant], families: Sequence[str]) -> Markup:
-    """Draws the latest held-out success per family: the mean of each arm, its interval, and every seed."""
+def families_figure(variants: Sequence[Variant], families: Sequence[str]) -> Markup:
+    """Draws the latest held-out success per family: each variant's mean, its interval, and every seed."""
     rows = [None, *families]
-    step = 0.7 / max(len(arms), 1)
-    with drawing(_WIDE, 0.8 + len(rows) * max(0.4, 0.2 * len(arms))) as figure:
+    step = 0.7 / max(len(variants), 1)
+    with drawing(_WIDE, 0.8 + len(rows) * max(0.4, 0.2 * len(variants))) as figure:
         axes = figure.add_subplot()
-        for number, (arm, colour) in enumerate(_coloured(arms)):
+        for number, (variant, colour) in enumerate(_coloured(variants)):
             for at, family in enumerate(rows):
-                interval = arm.held_out("after", family)
+                interval = variant.held_out("after", family)
                 if interval is None:
                     continue
-                y = at + (number - (len(arms) - 1) / 2) * step
+                y = at + (number - (len(variants) - 1) / 2) * step
                 if interval.lo is not None:
                     axes.hlines(y, interval.lo, interval.hi, color=colour, linewidth=1.6)
                 seeds = [
                     run.after.per_family[family].rate if family else run.after.success
-                    for run in arm.runs
+                    for run in variant.runs
                     if run.after and (family is None or family in run.after.per_family)
                 ]
                 axes.scatter(seeds, [y] * len(seeds), s=16, color=colour, alpha=0.45, linewidth=0)
-                label = arm.label if at == 0 else None
+                label = variant.label if at == 0 else None
                 axes.scatter([interval.mean], [y], s=42, color=colour, zorder=3, label=label)
         axes.axhline(0.5, color=LINE, linewidth=0.8)
         axes.set_yticks(range(len(rows)), ["all tasks", *families])
@@ -93,7 +93,7 @@ def families_figure(arms: Sequence[Variant], families: Sequence[str]) -> Markup:
         axes.grid(axis="x")
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
-        _legend(axes, len(arms))
+        _legend(axes, len(variants))
         return to_svg(
             figure, "families", "Held-out success per family after training, mean and interval over seeds"
         )
@@ -117,9 +117,9 @@ def phases_figure(labels: Sequence[str], phases: Sequence[tuple[str, Sequence[fl
         return to_svg(figure, "phases", "Minutes of each run by phase")
 
 
-def _coloured(arms: Sequence[Variant]) -> list[tuple[Variant, str]]:
-    """Each arm with its colour; past the sixth they repeat."""
-    return [(arm, SERIES[i % len(SERIES)]) for i, arm in enumerate(arms)]
+def _coloured(variants: Sequence[Variant]) -> list[tuple[Variant, str]]:
+    """Each variant with its colour; past the sixth they repeat."""
+    return [(variant, SERIES[i % len(SERIES)]) for i, variant in enumerate(variants)]
 
 
 def _band(axes, updates: Sequence[int], intervals: Sequence[Interval], colour: str) -> None:

@@ -13,10 +13,10 @@ from eval.report.alarms import read_alarms
 from eval.report.costs import PHASES, phases, tokens
 from eval.report.effects import effects
 from eval.report.environment import recorded
-from eval.report.report_plots import CREDIT_PANELS, PANELS, SUCCESS
+from eval.report.report_plots import CREDIT_PLOTS, PLOTS, SUCCESS
 from eval.report.templating import environment
 from eval.runfolder import RunFolder
-from eval.variants import Variant, arms, contrasts, differences
+from eval.variants import Variant, contrasts, differences, variants_of
 
 
 def write_comparison(run_dirs: Sequence[Path], out: Path) -> Path:
@@ -37,25 +37,25 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> Path:
 
 def comparison_html(runs: Sequence[RunFolder]) -> str:
     """Returns the report of several runs as one HTML page."""
-    compared = arms(runs)
-    ordered = [run for arm in compared for run in arm.runs]
-    families = sorted({family for arm in compared for family in arm.families})
+    compared = variants_of(runs)
+    ordered = [run for variant in compared for run in variant.runs]
+    families = sorted({family for variant in compared for family in variant.families})
     evaluated = any(run.evals for run in runs)
     logged = any(run.series(SUCCESS)[0] for run in runs)
     return (
         environment()
         .get_template("compare.html.j2")
         .render(
-            arms=compared,
+            variants=compared,
             runs=ordered,
             alarms=[(run, alarm) for run in ordered for alarm in read_alarms(run.path)],
             learning=figures.learning_figure(compared, SUCCESS) if logged else None,
-            panels=_panels(compared, PANELS, "panel"),
+            plots=_plots(compared, PLOTS, "panel"),
             families=families,
             family_figure=figures.families_figure(compared, families) if evaluated else None,
             contrasts=contrasts(compared),
-            effects=[(arm, found) for arm in compared if (found := effects(arm.records))],
-            credit_panels=_panels(compared, CREDIT_PANELS, "credit"),
+            effects=[(variant, found) for variant in compared if (found := effects(variant.records))],
+            credit_plots=_plots(compared, CREDIT_PLOTS, "credit"),
             phases=_phases(ordered),
             phase_names=[*PHASES, "other"],
             costs=[(run, phases(run), tokens(run)) for run in ordered],
@@ -65,14 +65,14 @@ def comparison_html(runs: Sequence[RunFolder]) -> str:
     )
 
 
-def _panels(compared: Sequence[Variant], panels: Sequence[Any], prefix: str) -> list[tuple[str, Markup]]:
-    """Returns (title, figure) of each metric of the panels that any arm logged, but of no stack."""
+def _plots(compared: Sequence[Variant], plots: Sequence[Any], prefix: str) -> list[tuple[str, Markup]]:
+    """Returns (title, figure) of each metric of the panels that any variant logged, but of no stack."""
     drawn = []
-    for i, panel in enumerate(panels):
-        for j, (metric, label) in enumerate(panel.names.items()):
-            if not panel.stacked and any(arm.curve(metric)[0] for arm in compared):
-                title = panel.title if len(panel.names) == 1 else f"{panel.title}: {label}"
-                figure = figures.small_figure(compared, metric, title, f"{prefix}{i}-{j}", panel.within)
+    for i, plot in enumerate(plots):
+        for j, (metric, label) in enumerate(plot.names.items()):
+            if not plot.stacked and any(variant.curve(metric)[0] for variant in compared):
+                title = plot.title if len(plot.names) == 1 else f"{plot.title}: {label}"
+                figure = figures.small_figure(compared, metric, title, f"{prefix}{i}-{j}", plot.within)
                 drawn.append((title, figure))
     return drawn
 

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from eval.format import duration
-from eval.report.advantage_colours import strip, tone
+from eval.report.advantage_colours import colour_of, strip
 from eval.report.svg import sparkline
 from eval.report.templating import environment
 from eval.view.query import SORTS
@@ -24,7 +24,12 @@ class Pages:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._environment = environment(HERE / "templates")
         self._environment.filters |= {"ago": lambda then: _ago(clock() - then), "visible": _visible}
-        self._environment.globals |= {"tone": tone, "strip": strip, "spark": sparkline, "sorts": SORTS}
+        self._environment.globals |= {
+            "colour_of": colour_of,
+            "strip": strip,
+            "spark": sparkline,
+            "sorts": SORTS,
+        }
 
     def __call__(self, template: str, **values: Any) -> str:
         """Returns a page's HTML."""

@@ -10,7 +10,7 @@ from configs.neutral import MEASURED, NEUTRAL, NOTHING, ROUNDING, effect, withou
 from configs.schema import Config
 from eval.runfolder import RunFolder
 from eval.runlist import config_differences as compared
-from eval.variants import arms, differences
+from eval.variants import differences, variants_of
 from rl.checkpoint import config_differences as refused
 from tests.eval.synthetic import RunWriter
 
@@ -75,8 +75,8 @@ def test_runs_that_differ_in_it_are_one_method(tmp_path, level):
         RunFolder.read(RunWriter(tmp_path / str(seed), overrides=[f"seed={seed}", *more]).path)
         for seed, more in enumerate(([], [OTHER[level]]))
     ]
-    (arm,) = arms(runs)
-    assert (arm.label, arm.seeds) == ("SCPO", [0, 1])
+    (variant,) = variants_of(runs)
+    assert (variant.label, variant.seeds) == ("SCPO", [0, 1])
     shown = [key for key, _, _ in compared(*runs)]
     option = OTHER[level].partition("=")[0]
     assert shown == (["seed"] if level == NOTHING else sorted(["seed", option], key=OPTIONS.index))
@@ -87,7 +87,7 @@ def test_rounding_is_named_among_the_differences_of_two_methods(tmp_path):
     runs = [
         RunFolder.read(RunWriter(tmp_path / method, method, options).path) for method, options in more.items()
     ]
-    found = [key for key, _ in differences(arms(runs))]
+    found = [key for key, _ in differences(variants_of(runs))]
     assert "train.token_budget" in found and "credit.name" in found and "env.workers" not in found
 
 

@@ -10,7 +10,7 @@ from eval.experiments.folder import Run
 from eval.experiments.picture import Dots, Whisker, effects, forest
 from eval.experiments.sweep import Found
 from eval.report import figures
-from eval.report import variant_figures as figures_arms
+from eval.report import variant_figures as variant_figures
 from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits
 from eval.report.svg import sparkline
 from eval.statistics import AMOUNT, SHARE
@@ -141,7 +141,7 @@ class Logged:
 def drawn(monkeypatch):
     """Keeps the axes of a report's figure, whose SVG alone is returned."""
     kept = []
-    for module in (figures, figures_arms):
+    for module in (figures, variant_figures):
         monkeypatch.setattr(module, "to_svg", lambda figure, *_: kept.append(figure.axes[0]) or "")
     return kept
 
@@ -152,11 +152,11 @@ def band(axes):
 
 @pytest.mark.parametrize("draw", ["learning", "small"])
 def test_bands_of_shares_stay_within_0_and_1(drawn, draw):
-    arm = Variant("a", [Logged([0.0, 0.9]), Logged([0.3, 1.0])])
+    variant = Variant("a", [Logged([0.0, 0.9]), Logged([0.3, 1.0])])
     if draw == "learning":
-        figures_arms.learning_figure([arm], "rollout/success")
+        variant_figures.learning_figure([variant], "rollout/success")
     else:
-        figures_arms.small_figure([arm], "rollout/valid", "t", "n", SHARE)
+        variant_figures.small_figure([variant], "rollout/valid", "t", "n", SHARE)
     heights = band(drawn[0])[:, 1]
     assert heights.min() == 0.0 and heights.max() == 1.0
     low, high = drawn[0].get_ylim()
@@ -165,21 +165,21 @@ def test_bands_of_shares_stay_within_0_and_1(drawn, draw):
 
 def test_bands_of_what_cannot_be_negative_end_at_0(drawn):
     """Student's interval of 1 and 9 goes from −46 to 56."""
-    arm = Variant("a", [Logged([1.0, 2.0]), Logged([9.0, 8.0])])
-    figures_arms.small_figure([arm], "train/grad_norm", "t", "n", AMOUNT)
+    variant = Variant("a", [Logged([1.0, 2.0]), Logged([9.0, 8.0])])
+    variant_figures.small_figure([variant], "train/grad_norm", "t", "n", AMOUNT)
     heights = band(drawn[0])[:, 1]
     assert heights.min() == 0.0 and heights.max() > 50
     assert -0.05 < drawn[0].get_ylim()[0] <= 0
 
 
 def test_one_seed_has_no_band(drawn):
-    figures_arms.learning_figure([Variant("a", [Logged([0.1, 0.9])])], "rollout/success")
+    variant_figures.learning_figure([Variant("a", [Logged([0.1, 0.9])])], "rollout/success")
     assert not any(len(path.vertices) for c in drawn[0].collections for path in c.get_paths())
 
 
 def test_panels_do_not_stretch_what_is_equal(drawn):
-    panel = figures.Panel("t", {"m": "m"}, within=SHARE)
-    figures.panel_figure(panel, {"m": ([1, 2, 3], [0.5, 0.5001, 0.4999])}, "n")
+    plot = figures.Plot("t", {"m": "m"}, within=SHARE)
+    figures.plot_figure(plot, {"m": ([1, 2, 3], [0.5, 0.5001, 0.4999])}, "n")
     low, high = drawn[0].get_ylim()
     assert high - low >= LEAST_SHARE
     line = str(sparkline([100.0, 100.001]))
@@ -190,9 +190,9 @@ def test_panels_do_not_stretch_what_is_equal(drawn):
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_no_tick_says_more_than_all_or_less_than_none(drawn, value):
     """Of values that are all 1 the axis ends at 1.02, where matplotlib puts a tick."""
-    panel = figures.Panel("t", {"m": "m"}, within=SHARE)
-    figures.panel_figure(panel, {"m": ([1, 2, 3], [value] * 3)}, "n")
-    figures_arms.small_figure([Variant("a", [Logged([value, value])])], "rollout/valid", "t", "n", SHARE)
+    plot = figures.Plot("t", {"m": "m"}, within=SHARE)
+    figures.plot_figure(plot, {"m": ([1, 2, 3], [value] * 3)}, "n")
+    variant_figures.small_figure([Variant("a", [Logged([value, value])])], "rollout/valid", "t", "n", SHARE)
     for axes in drawn:
         ticks = axes.yaxis.get_majorticklocs()
         said = [axes.yaxis.get_major_formatter()(tick, 0) for tick in ticks]

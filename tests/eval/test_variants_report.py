@@ -1,4 +1,4 @@
-"""The report over several runs: what is an arm, its intervals by hand, and one file that stands alone."""
+"""The report over several runs: what is a variant, its intervals by hand, and one file that stands alone."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from eval.report.variants_report import comparison_html, write_comparison
 from eval.result import EvalError
 from eval.runfolder import RunFolder
 from eval.statistics import Interval, welch
-from eval.variants import arms, contrasts, differences
+from eval.variants import contrasts, differences, variants_of
 from tests.eval.synthetic import RunWriter, result, toy_groups
 from tests.eval.test_report import Page
 
@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 
 
 def test_seeds_are_one_arm(runs):
-    scpo, grpo = arms(runs)
+    scpo, grpo = variants_of(runs)
     assert (scpo.label, scpo.seeds) == ("SCPO", [0, 1, 2])  # threads change no figure
     assert (grpo.label, grpo.seeds) == ("GRPO", [0, 1])
     assert scpo.held_out("after").mean == pytest.approx(0.7)
@@ -51,16 +51,16 @@ def test_seeds_are_one_arm(runs):
 def test_runs_of_one_seed_count_once(tmp_path):
     """They differ in the rounding only: 0.5 and 0.7 of seed 0 are 0.6, beside 0.8 of seed 1."""
     more = {"a": (0, 5), "b": (0, 7, "train.token_budget=4096"), "c": (1, 8)}
-    (arm,) = arms([made(tmp_path, name, "scpo", *options) for name, options in more.items()])
-    found = arm.held_out("after")
-    assert (found.n, found.mean) == (2, pytest.approx(0.7)) and arm.rates("after") == pytest.approx(
+    (variant,) = variants_of([made(tmp_path, name, "scpo", *options) for name, options in more.items()])
+    found = variant.held_out("after")
+    assert (found.n, found.mean) == (2, pytest.approx(0.7)) and variant.rates("after") == pytest.approx(
         [0.6, 0.8]
     )
-    assert arm.curve("rollout/success")[1][0].n == 2
+    assert variant.curve("rollout/success")[1][0].n == 2
 
 
 def test_curves_are_means_over_seeds(runs):
-    scpo = arms(runs)[0]
+    scpo = variants_of(runs)[0]
     updates, intervals = scpo.curve("rollout/success")
     assert updates == [1, 2]
     for at, interval in enumerate(intervals):
@@ -73,7 +73,7 @@ def test_curves_are_means_over_seeds(runs):
 
 def test_contrast_by_hand(runs):
     """Welch: means 0.7 and 0.45, variances 0.01/3 and 0.005/2; t = 0.25 / √0.0058333 = 3.27327."""
-    (contrast,) = contrasts(arms(runs))
+    (contrast,) = contrasts(variants_of(runs))
     assert contrast.difference == pytest.approx(0.25)
     freedom = (0.01 / 3 + 0.0025) ** 2 / ((0.01 / 3) ** 2 / 2 + 0.0025**2 / 1)
     assert contrast.over_seeds.p == pytest.approx(2 * t.sf(0.25 / math.sqrt(0.01 / 3 + 0.0025), freedom))
@@ -82,26 +82,26 @@ def test_contrast_by_hand(runs):
 
 
 def test_options_that_differ(runs, tmp_path):
-    found = dict(differences(arms(runs)))
+    found = dict(differences(variants_of(runs)))
     assert found["credit.name"] == ["scpo", "grpo"]
     assert found["credit.stages.scpo.theta"][1] == "–"
     assert "seed" not in found and "threads" not in found
     lr = [runs[0], made(tmp_path, "lr", "scpo", 0, 5, "train.lr=1e-5")]
-    compared = arms(lr)
+    compared = variants_of(lr)
     assert dict(differences(compared)) == {"train.lr": [lr[0].get("train.lr"), 1e-5]}
-    assert [arm.label for arm in compared] == [f"SCPO lr={lr[0].get('train.lr')}", "SCPO lr=1e-05"]
+    assert [variant.label for variant in compared] == [f"SCPO lr={lr[0].get('train.lr')}", "SCPO lr=1e-05"]
 
 
 def test_a_run_of_a_version_without_an_option_is_named_so(runs, tmp_path):
-    """It may have done what an option's default now does, or not: it is an arm of its own."""
+    """It may have done what an option's default now does, or not: it is a variant of its own."""
     old = made(tmp_path, "old", "scpo", 7, 5)
     config = json.loads((old.path / "config.json").read_text())
     del config["eval"]["samples"], config["prompt"]["parse"]
     (old.path / "config.json").write_text(json.dumps(config))
     compared = [runs[0], RunFolder.read(old.path)]
-    assert [arm.label for arm in arms(compared)] == ["SCPO", "SCPO (older version)"]
+    assert [variant.label for variant in variants_of(compared)] == ["SCPO", "SCPO (older version)"]
     lr = made(tmp_path, "lr", "scpo", 0, 5, "train.lr=1e-5")
-    assert [arm.label for arm in arms([*compared, lr])] == [
+    assert [variant.label for variant in variants_of([*compared, lr])] == [
         f"SCPO lr={runs[0].get('train.lr')}",
         f"SCPO lr={runs[0].get('train.lr')} (older version)",
         "SCPO lr=1e-05",
@@ -117,7 +117,7 @@ def test_page(runs, tmp_path):
     path = write_comparison([run.path for run in runs], tmp_path / "new" / "report.html")
     html = path.read_text(encoding="utf-8")
     page = Page(html)
-    for part in ("SCPO · GRPO", "5 runs in 2 arms", "SCPO − GRPO", "family-0", "rollout", "credit.name"):
+    for part in ("SCPO · GRPO", "5 runs in 2 variants", "SCPO − GRPO", "family-0", "rollout", "credit.name"):
         assert part in page.text
     assert len(page.ids) == len(set(page.ids))
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
@@ -131,7 +131,9 @@ def test_alarms_stand_first_and_name_their_run(tmp_path):
     event = {"update": 2, "alarm": "flat", "raised": True, "text": "no group's <b>attempts</b> differ"}
     (two[1].path / "alarms.jsonl").write_text(json.dumps(event) + "\n")
     text = " ".join(Page(comparison_html(two)).text.split())
-    assert text.index("still, update 2: no group's <b>attempts</b> differ") < text.index("2 runs in 1 arm")
+    assert text.index("still, update 2: no group's <b>attempts</b> differ") < text.index(
+        "2 runs in 1 variant"
+    )
     assert "fine, update" not in text
 
 
@@ -151,9 +153,9 @@ def test_runs_that_have_only_begun(tmp_path):
 
 def test_nothing_and_twice(runs):
     with pytest.raises(EvalError, match="name one run folder"):
-        arms([])
+        variants_of([])
     with pytest.raises(EvalError, match="s0 is named twice"):
-        arms([runs[0], runs[0]])
+        variants_of([runs[0], runs[0]])
 
 
 def test_environment_is_recorded_and_shown(runs, tmp_path):
