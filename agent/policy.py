@@ -27,7 +27,7 @@ class Sampling:
 
 
 class Policy(Protocol):
-    """A generator of responses, one conversation a key, one response at a time in each.
+    """A generator of responses, one conversation per key, one response at a time in each.
 
     A batch is asked for with `generate`. Where prompts come one by one, `start` and `advance` serve them as
     they come: the responses in flight grow together, and each is handed out in the round that ends it.
@@ -37,7 +37,7 @@ class Policy(Protocol):
     window: int
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
-        """Samples one response a request, in the order of the requests; nothing else may be in flight."""
+        """Samples one response per request, in the order of the requests; nothing else may be in flight."""
 
     def start(self, requests: Sequence[Request], sampling: Sampling) -> None:
         """Takes requests in, beside those in flight, which must have the same `sampling`."""

@@ -1,4 +1,4 @@
-"""Speed of credit assignment: rows a second and memory, over sizes of an update.
+"""Speed of credit assignment: rows per second and memory, over sizes of an update.
 
     python -m bench.credit [--full] [--methods grpo gigpo …] [--steps 30] [--seed 0]
 
@@ -93,7 +93,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints one line a method and size."""
+    """Prints one line per method and size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""Steps a second of many environments: in this process, in worker processes, and on a server of this machine.
+"""Steps per second of many environments: in this process, in worker processes, on a local server.
 
     python -m bench.envs [--games 16] [--steps 4000] [--sessions 10000] [--seed 0]
 
 ALFWorld games of full size, groups of 8, commands drawn from the admissible ones, clients included. For each
-number of environments: steps a second, the ratio to those in process, and CPU milliseconds a step of all
+number of environments: steps per second, the ratio to those in process, and CPU milliseconds per step of all
 processes together. Wall-clock figures of a busy machine are low; ratios and CPU time are less so.
 Then sessions are opened and closed on the server, and its memory and threads are compared. Last, worker
 processes and one of two servers are killed (-9) while 64 trajectories are under way: seconds from there until
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     games = generate_games("train", options.games, seed=options.seed, difficulty=1.0)
     make = partial(AlfworldEnv, max_steps=environment("alfworld", []).max_steps)
-    print(f"{'envs':>6}{'pool':>22}{'steps/s':>12}{'ratio':>8}{'CPU ms a step':>16}")
+    print(f"{'envs':>6}{'pool':>22}{'steps/s':>12}{'ratio':>8}{'CPU ms per step':>16}")
     with _server("0") as own, _server(str(cores())) as many:
         pools: dict[str, Callable[[], EnvPool]] = {
             "in process": lambda: LocalPool(make),
@@ -101,7 +101,7 @@ def _remote(url: str) -> RemotePool:
 
 
 def _speed(pool: EnvPool, games: Sequence[Game], n: int, steps: int) -> tuple[float, float]:
-    """Steps a second, and CPU seconds a step, of random walks in `n` environments; openings count too."""
+    """Steps per second, and CPU seconds per step, of random walks in `n` environments; openings count too."""
     rngs = [random.Random(key) for key in range(n)]
     for key in range(n):
         pool.open(key, games[key // GROUP % len(games)], key)

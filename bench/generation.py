@@ -1,4 +1,4 @@
-"""Speed of generation: sampled tokens a second while trajectories grow.
+"""Speed of generation: sampled tokens per second while trajectories grow.
 
     python -m bench.generation [--parallel 64 128] [--steps 20] [--threads 2] [--backends torch vllm]
 
@@ -96,7 +96,7 @@ def play(policy: Policy, parallel: int, steps: int) -> dict[str, float]:
         "sampled tokens/s": sampled / seconds,
         "sampled tokens/CPU s": sampled / cpu_seconds,
         "all tokens/s": (sampled + prompted) / seconds,
-        "tokens a response": sampled / (parallel * steps),
+        "tokens per response": sampled / (parallel * steps),
         "final row length": float(lengths.mean()),
     }
 

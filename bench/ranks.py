@@ -48,7 +48,7 @@ class Case:
         stage: ZeRO stage; None is the torch engine.
         lora: Whether only adapters are trained.
         dtype: Of the weights.
-        budget: Tokens a micro-batch: 120 gives 7 of them an optimiser step, 4096 one.
+        budget: Tokens per micro-batch: 120 gives 7 of them an optimiser step, 4096 one.
         offload: Whether the optimiser's state lies in main memory.
         updates: How many, two optimiser steps each.
     """

@@ -3,8 +3,8 @@
     python -m bench.rollout [--parallel 128] [--trajectories 512] [--model-parallel 32] [--threads 2]
 
 First on a simulated clock, so that the figures are the loop's own and the same on every machine: a decoding
-round takes 10 ms and 0.1 ms a response, an environment 20 ms, give or take half; then one environment is 100
-times slower. Then with a model of the embedded policy's size and real time: tokens a CPU second in both
+round takes 10 ms and 0.1 ms per response, an environment 20 ms, give or take half; then one environment is
+100 times slower. Then with a model of the embedded policy's size and real time: tokens per CPU second in both
 modes, taking turns; environments at once, where the modes differ in how they batch alone.
 """
 
@@ -194,7 +194,7 @@ def simulated(mode: Mode, slow: Sequence[int], trajectories: int, parallel: int)
 
 
 def with_model(mode: Mode, parallel: int) -> float:
-    """Tokens a CPU second of a random model."""
+    """Tokens per CPU second of a random model."""
     policy = TorchPolicy(make_model(), [VOCAB], window=WINDOW, max_parallel=parallel)
     walks = [replace(walk, steps=min(walk.steps, 12)) for walk in tasks(2 * parallel)]
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Speed of an update: input tokens a second through forward, backward and the optimiser.
+"""Speed of an update: input tokens per second through forward, backward and the optimiser.
 
     python -m bench.training [--rows 32] [--threads 2]
 
@@ -104,7 +104,7 @@ def _timed(call: Callable[[], object], rows: Sequence[TokenRow]) -> tuple[float,
 
 
 def main() -> None:
-    """Prints one line a variant."""
+    """Prints one line per variant."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
@@ -114,7 +114,7 @@ def main() -> None:
     variants = {
         **{f"learner, budget {b}": (lambda b=b: learner_update(rows, b, 0.0)) for b in (4096, 16384)},
         "learner, half without advantage": lambda: learner_update(rows, 16384, 0.5),
-        f"plain loop, {BATCH} rows a batch": lambda: plain_update(rows),
+        f"plain loop, {BATCH} rows per batch": lambda: plain_update(rows),
     }
     print(f"{'':<34}{'tokens':>8}{'tokens/s':>10}{'tokens/CPU s':>14}")
     for name, run in variants.items():

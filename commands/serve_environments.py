@@ -34,7 +34,7 @@ def run(
     Args:
         what: An experiment whose environment is meant; a world's name stands for its CPU preset.
         overrides: `env.key=value`.
-        workers: Processes that play (None: one a core; 0: the server's own).
+        workers: Processes that play (None: one per core; 0: the server's own).
 
     Raises:
         ConfigError: See `environment`.

@@ -20,7 +20,7 @@ UNITS = ("trajectories", "rows", "first_row")
 """What can have one vote in a group's statistics, see `unit_weight`."""
 
 GROUP_METRICS = {
-    "group_size_mean": "trajectories a group, mean",
+    "group_size_mean": "trajectories per group, mean",
     "group_size_min": "trajectories in the smallest group; 1 means rows that can learn nothing",
     "zero_variance_groups": "share of groups whose scores are all equal (advantage exactly 0)",
 }

@@ -48,7 +48,7 @@ _TEXT = ("anchor", "next_anchor", "observation", "action")
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """Columns of length N, one row a step, in any row order; read-only once built.
+    """Columns of length N, one row per step, in any row order; read-only once built.
 
     Padding rows carry no meaning: no check reads them, no statistic sees them, their advantage is 0.
 
@@ -195,8 +195,8 @@ def _numeric(name: str, values: Any, n: int, dtype: type) -> np.ndarray:
     array = np.asarray(values)
     if array.shape != (n,):
         raise ValueError(
-            f"StepTable.{name}: shape {array.shape}, expected ({n},); give one value a row "
-            "(token columns: one a response token)"
+            f"StepTable.{name}: shape {array.shape}, expected ({n},); give one value per row "
+            "(token columns: one per response token)"
         )
     if array.size and array.dtype.kind not in {np.int64: "iu", np.float64: "iufb", np.bool_: "biuf"}[dtype]:
         raise ValueError(
@@ -212,7 +212,7 @@ def _numeric(name: str, values: Any, n: int, dtype: type) -> np.ndarray:
 def _texts(name: str, values: Any, n: int) -> np.ndarray:
     values = list(values)
     if len(values) != n:
-        raise ValueError(f"StepTable.{name}: {len(values)} values, expected {n}; give one a row")
+        raise ValueError(f"StepTable.{name}: {len(values)} values, expected {n}; give one per row")
     for row, value in enumerate(values):
         if not isinstance(value, str) and not (name == "next_anchor" and value is TERMINAL):
             raise ValueError(
@@ -246,7 +246,7 @@ def _check_rows(table: StepTable, order: np.ndarray) -> None:
             i = bad[0]
             raise ValueError(
                 f"StepTable.{name}: trajectory {trajectory[i]} {what} ({column[first][inverse][i]} and "
-                f"{column[i]}); expected one value a trajectory, and ids unique over the table"
+                f"{column[i]}); expected one value per trajectory, and ids unique over the table"
             )
     expected = np.arange(len(t)) - first[inverse]
     bad = np.flatnonzero(t != expected)

@@ -63,7 +63,7 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
 
 
 def compare_all(pairs: Sequence[tuple[EvalResult, EvalResult]]) -> Comparison:
-    """Compares several pairs of evaluations at once, such as one a seed, all of the same tasks.
+    """Compares several pairs of evaluations at once, such as one per seed, all of the same tasks.
 
     Raises:
         EvalError: there are no pairs, or not all evaluations played the same tasks.

@@ -112,7 +112,7 @@ class Manifest:
         return {"n": self.n, **document, "absent": self.absent}
 
     def write(self, path: Path) -> Path:
-        """Writes it as JSON, a task a line; whoever reads meanwhile finds the file whole or not at all."""
+        """Writes it as JSON, one task per line; a reader meanwhile finds the file whole or not at all."""
         head = json.dumps({"format": FORMAT, "version": VERSION, **self.summary()}, indent=1)
         lines = (json.dumps(asdict(entry), ensure_ascii=False) for entry in self.tasks or ())
         body = "null" if self.tasks is None else "[\n  " + ",\n  ".join(lines) + "\n ]"

@@ -59,7 +59,7 @@ def pass_rates(solved: Sequence[int], attempts: int) -> tuple[PassRate, ...]:
     """Returns pass@j and pass^j for every reported j.
 
     Args:
-        solved: Attempts that succeeded, one number a task (at least one task).
+        solved: Attempts that succeeded, one number per task (at least one task).
         attempts: At each task.
     """
     rates = []

@@ -218,7 +218,7 @@ class EvalResult:
         return cls(tasks=tasks, **scalars)
 
     def table(self, title: str | None = None) -> RenderableType:
-        """Returns the result for the terminal, one row a family and one for all; below it pass@j, pass^j."""
+        """Returns the result for the terminal: a row per family and one for all; below it pass@j, pass^j."""
         counted_by = {**self.per_family, "all tasks": self.overall}
         families = family_table(counted_by, title)
         return Group(families, attempts_table(counted_by)) if self.samples > 1 else families

@@ -22,7 +22,7 @@ class RunFolder:
         path: The folder.
         config: Nested configuration as written in config.json.
         sources: Dotted key → layer the value came from (sources.json); None if that was not recorded.
-        metrics: One record an update, in order, each with its `update`; a resumed update counts once.
+        metrics: One record per update, in order, each with its `update`; a resumed update counts once.
         evals: Update → evaluation made after it, in order.
         trajectories: Parquet files, oldest first.
     """

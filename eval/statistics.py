@@ -109,7 +109,7 @@ def share_interval(values: Sequence[float], attempts: int = 1) -> Range:
     Compared with Student's interval of the tasks' values it also holds near 0 and 1, where s² is often 0.
 
     Args:
-        values: One a task (n ≥ 1): the share of its attempts that succeeded, or another share.
+        values: One per task (n ≥ 1): the share of its attempts that succeeded, or another share.
         attempts: At each task (k), ≥ 1.
     """
     n, p = len(values), float(np.mean(values))

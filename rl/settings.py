@@ -35,8 +35,8 @@ class RolloutSettings:
         environments: Play the actions: a pool, or what makes an environment in this process.
         tasks: Of the train split, in an order that is the same every time.
         prompts: Turns observations into tokens.
-        groups: Tasks an update.
-        group_size: Trajectories a task (K).
+        groups: Tasks per update.
+        group_size: Trajectories per task (K).
         temperature: Of sampling; the learner must have the same.
         max_parallel: Trajectories in flight.
         success_reward: Scale of rewards in the step table.

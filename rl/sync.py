@@ -24,7 +24,7 @@ class SyncError(UserError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What is held against the learner after every transfer of weights: a short response to a fixed prompt.
+    """What is compared with the learner after every transfer of weights: a short response to a fixed prompt.
 
     Engines exist that accept new weights and go on sampling from old ones, or from a prompt's states computed
     with old ones, without a word. A fixed prompt of some blocks meets the latter.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def draw(tasks: Sequence[T], count: int, *, position: int, seed: int) -> list[T]:
     """Draws the `count` tasks from `position` on.
 
-    A pass over the tasks is a seeded permutation, so each is drawn once a pass; passes follow each other
+    A pass over the tasks is a seeded permutation, so each is drawn once per pass; passes follow each other
     without a gap, and an update may end one and begin the next.
 
     Args:

@@ -41,7 +41,7 @@ class Guard:
         app: What is guarded.
         token: Asked of every request but those to `OPEN_PATHS`; None: of none.
         body: Most bytes of a request.
-        rate: Most requests a second and client address, over some seconds.
+        rate: Most requests per second and client address, over some seconds.
         metrics: Refusals are counted there.
         clock: Seconds from any start; monotonic.
     """
@@ -68,7 +68,7 @@ class Guard:
         if self._token is not None and not self._known(headers.get(b"authorization", b"")):
             return await self._refuse(send, 401, "send the header `Authorization: Bearer TOKEN`")
         if not self._within_rate((scope.get("client") or ("?",))[0]):
-            return await self._refuse(send, 429, f"more than {self._rate:g} requests a second")
+            return await self._refuse(send, 429, f"more than {self._rate:g} requests per second")
         length = headers.get(b"content-length", b"0")
         body = None if length.isdigit() and int(length) > self._body else await self._read(receive)
         if body is None:

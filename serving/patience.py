@@ -9,7 +9,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class PatientProtocol(H11Protocol):
-    """Uvicorn's protocol with a limit it lacks: connections that say nothing would stay for ever.
+    """Uvicorn's protocol with a limit it lacks: connections that say nothing would stay without end.
 
     Attributes:
         header_seconds: Time for the headers of a request, from the connection's or the request's first byte.

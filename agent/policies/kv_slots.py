@@ -71,7 +71,7 @@ class Batch:
 
 
 class KVSlots:
-    """Preallocated keys and values, one slot a row; grows in both directions on demand.
+    """Preallocated keys and values, one slot per row; grows in both directions on demand.
 
     Args:
         config: Of the model (layers, key-value heads, head dimension).

@@ -1,4 +1,4 @@
-"""Responses while they are sampled: one a slot, in arrays, so one decoding round needs no per-row Python."""
+"""Responses being sampled: one per slot, in arrays, so one decoding round needs no per-row Python."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from agent.policy import Sampling
 
 
 def draw(logits_RV: torch.Tensor, uniform_R: np.ndarray, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draws one token a row by inverting the cumulative distribution at `uniform_R`.
+    """Draws one token per row by inverting the cumulative distribution at `uniform_R`.
 
     Args:
         logits_RV: Unscaled logits, float32.

@@ -44,7 +44,7 @@ class TorchPolicy:
         stop_ids: Tokens that end a response.
         window: Longest row, prompt and response (tokens).
         max_parallel: Rows with a slot at once; more requests than that are served in waves.
-        prefill_tokens: Most prompt tokens a forward pass; bounds memory.
+        prefill_tokens: Most prompt tokens per forward pass; bounds memory.
 
     Attributes:
         version: Of the weights, as given to `load_weights`; 0 at first.

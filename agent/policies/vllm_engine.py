@@ -1,7 +1,7 @@
 """A vLLM engine inside this process; the only file that imports vllm (0.32), and only when one is made.
 
 The engine's core is used directly: token ids in, token ids and arrays of log-probabilities out, no
-detokeniser and no object a token.
+detokeniser and no object per token.
 """
 
 from __future__ import annotations

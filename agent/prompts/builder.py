@@ -290,5 +290,5 @@ class _Stepwise:
 
 
 def quote_admissible(commands: tuple[str, ...]) -> str:
-    """Returns the admissible commands quoted, one a line, without `help` (it never helps the task)."""
+    """Returns the admissible commands quoted, one per line, without `help` (it never helps the task)."""
     return "\n".join(f"'{command}'" for command in commands if command != "help")

@@ -86,11 +86,11 @@ class Roster:
             `MAX_REROLLS` times, then given up. So groups are whole, and no member is chosen by its luck.
 
     Args:
-        tasks: One a group.
+        tasks: One per group.
         group_size: Members of a group.
         seed: Everything random derives from it and from (name, index).
-        numbers: Of the groups, one a task, ascending; None: from 0.
-        names: One a task, in place of the group's number in its seeds.
+        numbers: Of the groups, one per task, ascending; None: from 0.
+        names: One per task, in place of the group's number in its seeds.
         on_failure: See above.
         on_group: See `OnGroup`; what it makes superfluous is abandoned, and left out even where it has ended
             (else quick trajectories would be more likely to count).
@@ -189,7 +189,7 @@ class Roster:
         ]
 
     def _complete(self, number: int) -> None:
-        """Closes a group whose last member is there, and hears whether later ones are needed."""
+        """Closes a group whose last member is there, and asks whether later groups are still needed."""
         group = self._groups[number]
         if len(group.ended) + group.failed < self._size:
             return

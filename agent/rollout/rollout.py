@@ -46,12 +46,12 @@ class Rollout:
         sampling: How tokens are drawn.
         environments: Plays the actions.
         tasks: Group `numbers[i]` plays `tasks[i]`.
-        group_size: Trajectories a task; they share the task and its initial state.
+        group_size: Trajectories per task; they share the task and its initial state.
         prompts: Turns observations into tokens, and leaves room for a response.
         max_parallel: Trajectories in flight at once. Results do not depend on it (up to float batching).
         seed: Everything random derives from it and from (group, index, t).
         numbers: Of the groups, ascending; None: from 0.
-        names: One a task, that its seeds derive from instead of the group's number; so what a task is
+        names: One per task, that its seeds derive from instead of the group's number; so what a task is
             played like does not depend on which others are played.
         options: How it is run.
         steering: A method's hand in it; None: every response acts.

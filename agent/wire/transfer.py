@@ -262,7 +262,7 @@ class Group:
         if self._device.type == "cpu":
             work.wait(self._timeout)
             return
-        # NCCL's own wait only orders streams: a member that died would leave this process waiting for ever.
+        # NCCL's own wait only orders streams: if a member died, this process would wait without end.
         while not work.is_completed():
             if time.monotonic() > self._until:
                 raise TransferError("a broadcast between accelerators has not ended in time")

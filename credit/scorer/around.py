@@ -134,7 +134,7 @@ def batches(lengths: np.ndarray, order: Sequence[int], token_budget: int) -> Ite
 
 
 class PairBudget(Around):
-    """Asks about so many pairs an update at most; NaN for the others, which is remembered nowhere.
+    """Asks about so many pairs per update at most; NaN for the others, which is remembered nowhere.
 
     Which ones are left out follows from their texts (by a hash), so it depends neither on row order nor on
     ids, and favours no step.

@@ -61,7 +61,7 @@ def around_model(
         scorer: runs the model.
         token_budget: most padded tokens of one batch (memory and speed).
         cache: file that keeps scores between runs ('': none); processes may share it.
-        max_pairs: most pairs an update that the model may be asked about (0: any number); pairs beyond
+        max_pairs: most pairs per update that the model may be asked about (0: any number); pairs beyond
             them score 0, so they go without credit.
     """
     account = Account()

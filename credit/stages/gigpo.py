@@ -47,7 +47,7 @@ class GiGPO(Estimator):
     metrics_doc = {
         **GROUP_METRICS,
         "singleton_fraction": "share of rows alone at their anchor (no step signal)",
-        "anchor_size_mean": "rows an anchor group, mean over anchor groups",
+        "anchor_size_mean": "rows per anchor group, mean over anchor groups",
         "episode_abs_mean": "mean |A^E| over rows",
         "step_abs_mean": "mean |omega A^S| over rows",
     }

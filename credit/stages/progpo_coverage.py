@@ -44,7 +44,7 @@ class ProGPOCoverage(Reweighter):
         weight      0.3 with `scale_by_fail_fraction`, as in one of them, so that it fades as successes come
         combine     `replace`: both let the coverage take the place of the advantage, which was 0 but for
                     penalties; `add` keeps what an earlier stage found, penalties included
-        level       `traj`: one number a trajectory. `step` compares the rows' first-visit indicators, whose
+        level       `traj`: one number per trajectory. `step` compares the rows' first-visit indicators, whose
                     mean over a trajectory is P, so only steps that led to something new gain
         zero_test   `outcome`; `success` also takes groups with partial scores but no success
     """

@@ -1,4 +1,4 @@
-"""SHARPO: one bounded weight a step, from how much a teacher who read a success prefers its response."""
+"""SHARPO: one bounded weight per step, from how much a teacher who read a success prefers its response."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class T2PO(Steer):
     only it counts.
 
     Where the thought of a response has settled (`stop_thinking`), the rest of it is cut off, `</think>` is
-    put in, and the policy goes on from there, once a response. It is the distribution of stopping while
+    put in, and the policy goes on from there, once per response. It is the distribution of stopping while
     sampling, since the rule sees no more than the tokens before. What was put in was not sampled and carries
     no loss.
 

@@ -62,7 +62,7 @@ class ProcessPool(RecoveringPool):
 
     Args:
         make_env: Makes an environment; pickled once for each worker.
-        workers: Processes; None: one a core this process may use.
+        workers: Processes; None: one per core this process may use.
         timeout: Seconds after which a worker that has not answered is taken for hung.
 
     Attributes:

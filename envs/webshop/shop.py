@@ -101,7 +101,7 @@ def open_shop(
 
     Raises:
         ShopError: no goals of that kind, what is kept of them is damaged, an unknown kind, rule or way to
-            name products, or no result a page.
+            name products, or no result per page.
     """
     if ids not in IDS:
         raise ShopError(f"ids must be one of {', '.join(IDS)}, got {ids!r}.")

@@ -1,4 +1,4 @@
-"""Ablations: named variants of one experiment on matched seeds, each held against the reference variant."""
+"""Ablations: named variants of one experiment on matched seeds, each compared with the reference variant."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Ablated:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """A row a variant, with everything that is said about it."""
+        """One row per variant, with everything that is said about it."""
         rows = [self._row(name, variant.reported) for name, variant in self.spec.variants.items()]
         for key in _TESTS:  # one family of tests: the variants against the reference
             for row, adjusted in zip(rows, holm([row[key] for row in rows]), strict=True):

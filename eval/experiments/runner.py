@@ -57,7 +57,7 @@ class Proposed:
 
         Args:
             bayes: Proposes.
-            make: Number of a point → its runs, one a seed, checked.
+            make: Number of a point → its runs, one per seed, checked.
             metric: Fed back, as the mean over a point's seeds.
             count: Points in all.
             seeds: Of a point.

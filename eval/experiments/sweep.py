@@ -39,7 +39,7 @@ class Found:
     within: Range | None = None
 
     def rows(self) -> list[Row]:
-        """Returns a row a point, the best first; points without a value last."""
+        """Returns one row per point, the best first; points without a value last."""
         groups: dict[str, list[Run]] = {}
         for run in self.runs:
             groups.setdefault(run.group, []).append(run)

@@ -45,7 +45,7 @@ class Recorded:
 
     Attributes:
         update: Its number.
-        table: One row a step, in the order of the recording.
+        table: One row per step, in the order of the recording.
         row: int [N], row of the recording's file (of the update's own file in a run), from 0.
         facts: Of each trajectory, by its number in `table.trajectory`.
         advantage: float [N] as recorded, None if it was not.

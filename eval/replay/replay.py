@@ -100,7 +100,7 @@ def replay(
 
 
 class _Writer:
-    """A parquet file, a row group a piece; columns are the first's, null where a later piece lacks one."""
+    """A parquet file, a row group per piece; columns are the first's, null where a later piece lacks one."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._writer = path, None
@@ -129,7 +129,7 @@ class _Writer:
 
 
 def _rows(recorded: Recorded, methods: Sequence[Method], results: Sequence[CreditResult]) -> pa.Table:
-    """One row a step: names, what the recording says, and each method's columns."""
+    """One row per step: names, what the recording says, and each method's columns."""
     table = recorded.table
     facts = [recorded.facts[number] for number in table.trajectory.tolist()]
     columns: dict[str, Any] = {

@@ -32,7 +32,7 @@ class ShownMatch:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A step as the page shows it; `advantage` has one value a method, in their order."""
+    """A step as the page shows it; `advantage` has one value per method, in their order."""
 
     t: int
     observation: str
@@ -90,7 +90,7 @@ class Selection:
         table = recorded.table
         numbers, where = np.unique(table.trajectory, return_inverse=True)
         length = np.bincount(where)
-        # rounded, so that the order of summation decides nothing
+        # rounded, so that the order of summation makes no difference
         signs = np.round(np.bincount(where, sign_distance(advantages)) / length, 12)
         spreads = np.round(np.bincount(where, spread(advantages)) / length, 12)
         rows = np.split(np.lexsort((table.t, where)), np.cumsum(length)[:-1])

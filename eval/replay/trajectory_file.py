@@ -1,4 +1,4 @@
-"""Trajectories made elsewhere: a parquet file, one row a step. The schema is explained in docs/replay.md.
+"""Trajectories made elsewhere: a parquet file, one row per step. The schema is explained in docs/replay.md.
 
 What a table of steps must fulfil is checked in one place, `StepTable`; here are the checks of what only a
 file has (columns, their types, missing values, ragged token lists), and the table's errors are told in the
@@ -227,7 +227,7 @@ class TrajectoryFile:
                 i = bad[0]
                 raise EvalError(
                     f"{self.path}: row {rows[i]}: {counts[i]} numbers in {column!r}, but {length[i]} by "
-                    f"{said!r}; give one a response token"
+                    f"{said!r}; give one per response token"
                 )
             tokens[name] = pc.list_flatten(lists).to_numpy().astype(np.float64)
         return length, tokens
@@ -251,7 +251,8 @@ class TrajectoryFile:
         if not found:
             return EvalError(f"{self.path}: {text}")
         own = np.flatnonzero(trajectory == int(found[1]))
-        if found[2] is None:  # one value a trajectory was expected: the first row, and the first that differs
+        # One value per trajectory was expected: the first row, and the first that differs.
+        if found[2] is None:
             values = data[text.partition(":")[0]].to_pylist()
             named = [own[0], next(i for i in own if values[i] != values[own[0]])]
             two = " and ".join(repr(values[i]) for i in named)

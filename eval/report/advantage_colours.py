@@ -18,7 +18,7 @@ def colour_of(value: float, largest: float) -> Markup:
 
 
 def strip(values: Sequence[float], largest: float) -> Markup:
-    """Returns a CSS background of one block a step."""
+    """Returns a CSS background of one block per step."""
     stops = []
     for i, value in enumerate(values):
         start, end = 100 * i / len(values), 100 * (i + 1) / len(values)

@@ -167,7 +167,7 @@ def _share_axis(axes: Axes) -> None:
 
 
 def _stack(axes: Axes, plot: Plot, curves: Mapping[str, Curve]) -> None:
-    """Stacks the curves as bars, one an update; a part that was not logged in an update is 0 there."""
+    """Stacks the curves as bars, one per update; a part that was not logged in an update is 0 there."""
     updates = sorted({update for points, _ in curves.values() for update in points})
     bottom = np.zeros(len(updates))
     for (metric, (points, values)), colour in zip(curves.items(), SERIES, strict=False):

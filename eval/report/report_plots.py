@@ -16,7 +16,7 @@ PLOTS = (
         within=SHARE,
     ),
     Plot("Entropy of tokens under the loss, nats", {"train/entropy": "entropy"}, within=AMOUNT),
-    Plot("KL, nats a token", {"train/kl_ref": "to the reference", "train/kl_moved": "of the update"}),
+    Plot("KL, nats per token", {"train/kl_ref": "to the reference", "train/kl_moved": "of the update"}),
     Plot("Gradient norm before clipping", {"train/grad_norm": "norm"}, within=AMOUNT),
     Plot(
         "Time of an update, s",

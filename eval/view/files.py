@@ -19,7 +19,7 @@ class NotWhole(EvalError):
 def open_file(path: Path, needed: Sequence[str]) -> pq.ParquetFile:
     """Opens a trajectory file for reading.
 
-    A parquet file says at its end where its columns lie and is written in one piece, an update a file: cut
+    A parquet file says at its end where its columns lie and is written in one piece, one update per file: cut
     off, none of its steps is complete.
 
     Args:

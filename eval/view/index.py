@@ -1,4 +1,4 @@
-"""One row a trajectory of a run, in memory, so that filters and pages cost milliseconds at any size."""
+"""One row per trajectory of a run, in memory, so that filters and pages cost milliseconds at any size."""
 
 from __future__ import annotations
 

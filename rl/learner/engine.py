@@ -82,7 +82,7 @@ class Engine(Protocol):
         """Combines each value over the ranks; every rank gets the result."""
 
     def channel(self) -> Ranks:
-        """Opens another channel between the ranks; one a thread. Every rank must do so at the same point."""
+        """Opens another channel between the ranks, one per thread; every rank does so at the same point."""
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Full weights under the names of the Hugging Face model, adapters merged; all ranks take part."""

@@ -115,7 +115,7 @@ def measure_rows(
         module: A `ResponseModel`, or an engine's wrapper of one.
         rows: In any order.
         temperature: Divides the logits.
-        token_budget: Most padded tokens a forward pass.
+        token_budget: Most padded tokens per forward pass.
         ranks: Who share the work.
 
     Returns:

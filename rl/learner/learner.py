@@ -33,9 +33,9 @@ class BatchOptions:
 
     Attributes:
         epochs: Passes over the rows.
-        minibatches: Optimiser steps a pass; rows are split by trajectory.
+        minibatches: Optimiser steps per pass; rows are split by trajectory.
         minibatch_rows: Most rows an optimiser step instead, whatever their number and trajectories.
-        token_budget: Most padded tokens a forward pass. Bounds memory, never changes a gradient.
+        token_budget: Most padded tokens per forward pass. Bounds memory, never changes a gradient.
     """
 
     epochs: int = 1
@@ -84,7 +84,7 @@ class Learner:
         Args:
             engine: Owns module and optimiser.
             loss: The policy loss.
-            batches: Optimiser steps an update.
+            batches: Optimiser steps per update.
             lr: Learning rate of each update.
             temperature: The sampler's; the learner scores the same distribution.
             seed: Of the run; splits into mini-batches derive from it.
@@ -144,7 +144,7 @@ class Learner:
 
         Args:
             rows: From `rl.rows.assemble.token_rows`, in any order, or what `prepare` made of them.
-            advantage: [N] by step row, or one a response token.
+            advantage: [N] by step row, or one per response token.
             update: Number of the update, from 1: gives the learning rate and the mini-batch draw.
             aux: Weights of the auxiliary loss, added to the policy loss in the same aggregation.
 

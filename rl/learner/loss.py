@@ -151,8 +151,8 @@ def truncated_weight(logp_old_T: torch.Tensor, logp_sampled_T: torch.Tensor, cap
     clip bounds what the update moves, the weight corrects what the sampler computed differently.
 
     Sources: Ionides 2008 (truncated importance sampling); Yao et al. 2025, "Your Efficient RL Framework
-    Secretly Brings You Off-Policy RL Training" (TIS for a vLLM sampler, a weight a token). Departure: the
-    log-ratio is clamped to ±20 against overflow. A weight a token, not one a sequence: biased in theory,
+    Secretly Brings You Off-Policy RL Training" (TIS for a vLLM sampler, a weight per token). Departure: the
+    log-ratio is clamped to ±20 against overflow. A weight per token, not one per sequence: biased in theory,
     while products of factors over hundreds of tokens reach the cap or 0.
     """
     log_T = (logp_old_T - logp_sampled_T).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

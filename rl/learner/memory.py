@@ -136,7 +136,7 @@ class Training:
         r: Rank of the adapters, 0 without.
         targets: What gets one.
         checkpointing: Gradient checkpointing.
-        token_budget: Most padded tokens a forward pass.
+        token_budget: Most padded tokens per forward pass.
     """
 
     b: int
@@ -155,7 +155,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Bytes a rank holds for training, activations apart.
+    """Bytes per rank holds for training, activations apart.
 
     Attributes:
         weights: All the time.

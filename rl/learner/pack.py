@@ -96,7 +96,7 @@ def loss_rows(
 
     Args:
         rows: All rows of the step.
-        advantage: One a step row or one a response token.
+        advantage: One per step row or one per response token.
         options: Aggregation, and whether tokens with advantage 0 have a gradient.
         logp_ref: For each row, the reference's log-probabilities, laid out like `logp_sampled`.
         aux: Weights of the auxiliary loss.

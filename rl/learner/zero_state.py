@@ -20,10 +20,10 @@ FOLDER, TAG, ABOUT = "deepspeed", "state", "shards.json"
 class ZeroState:
     """Saves and loads the optimiser's state of a DeepSpeed engine.
 
-    The shards are those of DeepSpeed: one a rank. Another number of ranks, and ZeRO-2 for ZeRO-1 or the other
-    way round, go through DeepSpeed's universal format, made when it is needed and deleted when it is loaded.
-    ZeRO-0 has no shards, so it loads into any number of ranks; the state of ZeRO-3 is cut differently from
-    that of 1 and 2, and no converter of the library leads from one to the other.
+    The shards are those of DeepSpeed: one per rank. Another number of ranks, and ZeRO-2 for ZeRO-1 or the
+    other way round, go through DeepSpeed's universal format, made when it is needed and deleted when it is
+    loaded. ZeRO-0 has no shards, so it loads into any number of ranks; the state of ZeRO-3 is cut differently
+    from that of 1 and 2, and no converter of the library leads from one to the other.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """What credit stages read beyond the step table, measured only when a stage of the pipeline asks for it.
 
-Token columns, one number a response token, rows one after another as in the step table (responses cut by
+Token columns, one number per response token, rows one after another as in the step table (responses cut by
 length included, whether or not the loss sees them):
 
 - `logp_sampled`: log-probability when sampled, as recorded by the rollout; scored anew where that is not what
@@ -54,7 +54,7 @@ class ProbeOptions:
     Attributes:
         peer: Which other success of the group is the context of `logp_peer`.
         window: Longest row with a privileged context (tokens); None: the prompts' window.
-        token_budget: Most padded tokens a forward pass. Bounds memory, never changes a number.
+        token_budget: Most padded tokens per forward pass. Bounds memory, never changes a number.
         reference: The frozen model of `logp_ref`, as a `ResponseModel`.
         exact_sampler: Sampler and learner give the same log-probabilities from the same weights, but for
             float32's last digits.
@@ -88,7 +88,7 @@ class Probed:
 
 
 class Probes:
-    """The measurements of a run; called once an update, between rollout and credit."""
+    """The measurements of a run; called once per update, between rollout and credit."""
 
     def __init__(
         self,

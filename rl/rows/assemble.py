@@ -1,4 +1,4 @@
-"""From trajectories to what credit reads (a table, one row a step) and what the loss reads (token rows).
+"""From trajectories to what credit reads (a table, one row per step) and what the loss reads (token rows).
 
 Rows of the table are in the order (group, trajectory index, t). Token ids are those sampled; nothing is
 re-tokenised. In the append-only form a token row is a whole trajectory with one response span a step; in
@@ -49,7 +49,7 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenColumn:
-    """One number a response token.
+    """One number per response token.
 
     Attributes:
         values: float64 [Σ length], laid out like the step table's token columns.
@@ -83,7 +83,7 @@ class TokenWeight(TokenColumn):
 
 
 Advantage = np.ndarray | TokenAdvantage
-"""[N] one a step, or one a response token."""
+"""[N] one per step, or one per response token."""
 
 
 def by_token(
@@ -97,7 +97,7 @@ def by_token(
         values: For each row, one a span token, laid out like `TokenRow.logp_sampled`.
 
     Returns:
-        For each step, in the order of `step_table`, one a response token: None where the token was not
+        For each step, in the order of `step_table`, one per response token: None where the token was not
         sampled.
     """
     pieces: dict[int, list[float]] = {}
@@ -150,7 +150,7 @@ def step_table(
             some of them: a step without a token in it abstains from the statistics of credit. None: all vote.
 
     Returns:
-        One row a step, in the order (group, trajectory index, t). `outcome` is the scaled sum of the
+        One row per step, in the order (group, trajectory index, t). `outcome` is the scaled sum of the
         trajectory's rewards; `next_anchor` after the last step of a success is the terminal sentinel,
         after any other step it is the anchor of what the environment answered.
 

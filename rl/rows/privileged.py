@@ -143,7 +143,7 @@ def _with_contexts(
     context: Callable[[Trajectory, Sequence[Trajectory]], _Context | None],
     window: int,
 ) -> Privileged:
-    """`context` is asked once a trajectory, with the trajectory's group."""
+    """`context` is asked once per trajectory, with the trajectory's group."""
     members: dict[int, list[Trajectory]] = {}
     for trajectory in sorted(chain.from_iterable(groups), key=lambda tr: (tr.group, tr.index)):
         members.setdefault(trajectory.group, []).append(trajectory)

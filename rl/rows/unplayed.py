@@ -52,7 +52,7 @@ def share_advantage(
 
     Args:
         groups: As in `rl.rows.assemble.step_table`.
-        advantage: One a step.
+        advantage: One per step.
         weigh: Confidences of a step's answers, the played one first → their weights.
         turns: Decodes answers.
 

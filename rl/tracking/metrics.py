@@ -75,7 +75,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/kl_sampled": (
         "nats",
         "mean of logp_sampled − logp_now over the passes trained with: drift from the sampling policy. About "
-        "0 with one optimiser step an update, whatever it moves; see train/kl_moved",
+        "0 with one optimiser step per update, whatever it moves; see train/kl_moved",
     ),
     "train/kl_moved": (
         "nats",

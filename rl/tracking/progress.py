@@ -35,7 +35,7 @@ class Progress:
         self._began = time.perf_counter()
         self._first: tuple[int, float] | None = None  # first update of this process, and when it began
         self._rollout: tuple[int, int] | None = None  # trajectories done, tokens sampled
-        self._pace: float | None = None  # s an update of this process, evaluations included
+        self._pace: float | None = None  # s per update of this process, evaluations included
         self._last: Mapping[str, float] = {}
         self._kl = "train/kl_moved"
         self._live: Live | None = None

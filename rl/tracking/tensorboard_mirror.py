@@ -1,4 +1,4 @@
-"""A run in TensorBoard: event files in `tensorboard/` of the run folder, an update a step."""
+"""A run in TensorBoard: event files in `tensorboard/` of the run folder, one update per step."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Mirror(Protocol):
 
 
 class Tracker:
-    """Appends one record a call to `metrics.jsonl`, then hands it to the mirrors."""
+    """Appends one record per call to `metrics.jsonl`, then hands it to the mirrors."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Trajectories of an update as one parquet file, a row a step, readable back for replay.
+"""Trajectories of an update as one parquet file, one row per step, readable back for replay.
 
 Columns: identity (`update policy_version task_id family instruction group index trajectory
 trajectory_seed t`), outcome of the trajectory (`success score truncated`), the step (`observation anchor

@@ -1,4 +1,4 @@
-"""A scripted policy that answers one token a round, and pools that are slow, out of order, or break."""
+"""A scripted policy that answers one token per round, and pools that are slow, out of order, or break."""
 
 import itertools
 import time

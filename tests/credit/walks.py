@@ -6,7 +6,7 @@ from credit.table import TERMINAL, StepTable
 
 
 def table_of(*walks, group=None, valid=None, reward=10.0, anchors=None):
-    """A trajectory a walk: 'place place end', the end being '!' for the goal or where a failure stands."""
+    """One trajectory per walk: 'place place end', the end being '!' for the goal or where it failed."""
     rows = []
     for k, walk in enumerate(walks):
         *places, end = walk.split()

@@ -197,7 +197,7 @@ def test_wins_official_games_in_every_family(split, n):
 def test_wins_games_of_the_older_grammar(use_admissible):
     games = real(OLD_GAMES)
     results = rates(games, use_admissible=use_admissible).values()
-    assert min(success for success, _ in results) >= 0.75  # four games a family
+    assert min(success for success, _ in results) >= 0.75  # four games per family
 
 
 def test_it_recovers_from_mistakes_that_are_marked():

@@ -89,7 +89,7 @@ def test_the_rows_figures(ablated):
     assert less["p_tasks_holm"] == min(1, 2 * less["p_tasks"]), "two variants are compared with the reference"
     assert less["h"] == pytest.approx(cohen_h(0.75, 5 / 12))
     assert (begun["seeds"], begun["mean"], begun["lo"], begun["p_seeds"]) == (1, 1.0, None, None)
-    assert begun["difference"] == 0.5, "held against the reference's run of the same seed"
+    assert begun["difference"] == 0.5, "compared with the reference's run of the same seed"
     assert begun["p_tasks"] == 0.5 and begun["p_both"] is None, "one seed: McNemar's test, 2 · ½²"
     assert (absent["seeds"], absent["mean"]) == (0, None)
 

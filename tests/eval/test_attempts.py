@@ -65,7 +65,7 @@ def test_rates_over_tasks_by_hand():
     assert (two.j, four.j) == (2, 4)
     assert (four.at, four.hat) == (0.75, 0.25)
     assert (two.at, two.hat) == pytest.approx((0.625, (0 + 0 + 1 / 2 + 1) / 4))
-    # Whether any, or all, of a task's attempts succeed is one draw a task: Wilson's interval of 3, 1 of 4.
+    # Whether any, or all, of a task's attempts succeed is one draw per task: Wilson's interval of 3, 1 of 4.
     assert (four.at_lo, four.at_hi) == pytest.approx(wilson(3, 4))
     assert (four.hat_lo, four.hat_hi) == pytest.approx(wilson(1, 4))
 

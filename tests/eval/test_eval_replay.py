@@ -187,7 +187,7 @@ class MeanLogp(Reweighter):
 
 
 def test_recorded_log_probabilities_are_those_of_training(finished_run, tmp_path):
-    """float32, as the learner and the probes have them, a value a token in the order of the rows."""
+    """float32, as the learner and the probes have them, one value per token in the order of the rows."""
     pipeline = Pipeline((*Pipeline.from_config(GRPO).stages, MeanLogp()), "logp")
     recording = read_run(run_files(finished_run.path), tokens=True)
     replay(recording, [Method("logp", pipeline, {})], tmp_path / "out.parquet")

@@ -177,7 +177,7 @@ def pretrained_toy(steps: int = 240, error: float = 0.8, rooms: int = 2) -> Toy:
 
 
 def imitate(model: PreTrainedModel, rows: Sequence[TokenRow], *, steps: int) -> None:
-    """Maximises the likelihood of the rows' responses, a batch of 12 rows a step."""
+    """Maximises the likelihood of the rows' responses, a batch of 12 rows per step."""
     module = ResponseModel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     prepared = loss_rows(rows, np.ones(1 + max(r.spans[-1][2] for r in rows)), LossOptions())[0]

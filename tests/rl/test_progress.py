@@ -1,4 +1,4 @@
-"""The live panel and the lines: tokens a second, success, time left and where the time went."""
+"""The live panel and the lines: tokens per second, success, time left and where the time went."""
 
 import io
 
@@ -45,7 +45,7 @@ def test_the_panel_on_a_terminal(clock):
     progress.close()
     shown = captured.get()
     assert "update 4/12" in shown and "success 25%" in shown
-    assert "2min left" in shown  # 10 s an update, nine to go
+    assert "2min left" in shown  # 10 s per update, nine to go
     assert "5/16 trajectories" in shown and "200 tokens/s" in shown
     for phase in ("rollout", "6.0 s  60%", "credit", "1.0 s  10%", "learner", "2.0 s  20%", "other"):
         assert phase in shown

@@ -107,7 +107,7 @@ def test_a_search_trains_after_every_step_and_goes_on_from_the_best(pool):
 
 
 def test_what_is_solved_is_walked_through_untrained():
-    """S = exp(-50 ln 2) where one of one succeeded: one answer a state, and nothing to compare it with."""
+    """S = exp(-50 ln 2) where one of one succeeded: one answer per state, and nothing to compare it with."""
     done, _ = search(SOLVED)
     again, learner = search(["take key", "go right", "open door"], state=done.credit.state["sso"])
     assert learner.updates == [] and again.groups[0][0].success
