@@ -55,14 +55,15 @@ def copy_of_the_project(folder: Path) -> Path:
 def follow(tree: Path, title: str) -> list[str]:
     """Writes what a section's blocks say into the copy; returns the paths of the new files.
 
-    A line more goes in before the first line of the file that is only a closing brace.
+    A line more goes in before the file's first closing brace that stands one level to the left of it.
     """
     made = []
     for path, content, more in blocks(section(title)):
         file = tree / path
         if more:
             lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-            lines.insert(lines.index("}\n"), content)
+            closing = content[: len(content) - len(content.lstrip())][4:] + "}\n"
+            lines.insert(lines.index(closing), content)
             file.write_text("".join(lines), encoding="utf-8")
         else:
             assert not file.exists(), f"{path} is there already"
