@@ -7,38 +7,13 @@ from scipy.stats import chisquare
 
 from agent.policy import PolicyError, Sampling
 from agent.types import Request
-from tests.agent.backends import BACKENDS, PARALLEL, STOP, VOCAB, WINDOW, contract_model
-
-NEAR = {"abs": 1e-4}  # nats, float32
-
-
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(made, id=name, marks=marks) for name, (made, marks) in BACKENDS.items()],
-)
-def policy_of(request):
-    """Returns a policy with the weights of a model."""
-    yield from request.param()
+from tests.agent.backends import PARALLEL, STOP, VOCAB, WINDOW, contract_model
+from tests.agent.contract import NEAR, ask, full_logps, logits_of
 
 
 def prompts(count, seed=0, low=1, high=20):
     rng = np.random.default_rng(seed)
     return [rng.integers(4, VOCAB, size=rng.integers(low, high)).tolist() for _ in range(count)]
-
-
-def ask(policy, ids, key=0, *, fresh=True, seed=0, limit=12, temperature=1.0, keep=None):
-    return policy.generate([Request(key, ids, fresh, seed, limit, keep)], Sampling(temperature))[0]
-
-
-@torch.no_grad()
-def logits_of(model, prompt, response):
-    """The logits that each token of a response was drawn from [tokens, V]."""
-    return model(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].float()
-
-
-def full_logps(model, prompt, response, temperature=1.0):
-    logp_NV = torch.log_softmax(logits_of(model, prompt, response) / temperature, dim=-1)
-    return logp_NV[range(len(response)), response].tolist()
 
 
 def until_ended(policy, count):
@@ -265,57 +240,3 @@ def test_weights_are_those_loaded_last_and_nobody_elses(policy_of):
     after = ask(policy, prompt)
     assert after.logps == pytest.approx(full_logps(model.float(), prompt, after.ids), **NEAR)
     assert after.logps != pytest.approx(before.logps, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda w: w.pop("model.norm.weight"), r"no value for model\.norm\.weight"),
-        (lambda w: w.pop("model.layers.1.self_attn.k_proj.bias"), r"no value for .*k_proj\.bias"),
-        (lambda w: w.update({"model.norm.bias": torch.zeros(128)}), "unknown weight 'model.norm.bias'"),
-        (lambda w: w.update({"model.norm.weight": torch.zeros(31)}), r"\(31,\), the policy's is \(128,\)"),
-    ],
-)
-def test_weights_of_another_model_are_refused(policy_of, change, message):
-    model = contract_model()
-    policy = policy_of(model)
-    weights = dict(model.named_parameters())
-    change(weights)
-    with pytest.raises(PolicyError, match=message):
-        policy.load_weights(weights.items(), version=1)
-    assert policy.version == 0
-    policy.load_weights(model.named_parameters(), version=2)
-    generation = ask(policy, [5, 6])
-    assert generation.logps == pytest.approx(full_logps(model, [5, 6], generation.ids), **NEAR)
-
-
-def test_the_second_name_of_tied_weights_will_do(policy_of):
-    old, new = contract_model(), contract_model(seed=1)
-    policy, weights = policy_of(old), dict(new.named_parameters())
-    weights["lm_head.weight"] = weights.pop("model.embed_tokens.weight")
-    policy.load_weights(weights.items(), version=1)
-    generation = ask(policy, [5, 6])
-    assert generation.logps == pytest.approx(full_logps(new, [5, 6], generation.ids), **NEAR)
-
-
-@pytest.mark.parametrize(
-    ("requests", "message"),
-    [
-        ([Request(0, [5], True, 0, 5), Request(0, [5], True, 0, 5)], "same key"),
-        ([Request(0, [5], False, 0, 5)], "unknown and its request not fresh"),
-        ([Request(0, [], True, 0, 5)], "must not be empty"),
-        ([Request(0, [5] * WINDOW, True, 0, 5)], rf"leave room in the window \({WINDOW}\)"),
-        ([Request(0, [5], True, 0, 0)], "up to 0"),
-    ],
-)
-def test_requests_against_the_contract_are_refused(policy_of, requests, message):
-    policy = policy_of(contract_model())
-    with pytest.raises(PolicyError, match=message):
-        policy.generate(requests, Sampling())
-    assert policy.advance() == []
-
-
-def test_nothing_asked_nothing_answered(policy_of):
-    policy = policy_of(contract_model())
-    assert policy.generate([], Sampling()) == []
-    assert policy.window == WINDOW

@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agent.policy import PolicyError, Sampling
 from agent.types import Request
 from tests.agent.backends import STOP, VOCAB, contract_model
-from tests.agent.test_policy_contract import NEAR, full_logps
+from tests.agent.contract import NEAR, full_logps
 from tests.conftest import ROOT
 
 pytest.importorskip("vllm")

@@ -1,8 +1,10 @@
 """Two servers for all tests of this folder; a `victim` that was killed is started again for the next test."""
 
+import httpx
 import pytest
 
-from tests.agent.server.started import TOKEN, Server
+from tests.agent.server.on_servers import TIMEOUT, connected
+from tests.agent.server.started import HEADERS, TOKEN, Server
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +35,17 @@ def victim(_victim):
     if _victim.process.poll() is not None:
         _victim.restart()
     return _victim
+
+
+@pytest.fixture
+def client(server):
+    with httpx.Client(base_url=server.url, headers=HEADERS, timeout=TIMEOUT) as one:
+        yield one
+
+
+@pytest.fixture
+def labelled(server):
+    """A client of the server, which has weights; `label` is theirs."""
+    with connected(server), httpx.Client(base_url=server.url, headers=HEADERS, timeout=TIMEOUT) as one:
+        one.label = one.get("/v1/weights").json()["label"]
+        yield one

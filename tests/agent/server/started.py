@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -19,9 +16,9 @@ from agent.server.app import ConversationLimits
 from agent.server.policy_server import Served, serve
 from agent.wire.messages import describe
 from serving.address import Address
+from tests.serving import ServerProcess, running
 from tests.toy import tiny_model
 
-ROOT = Path(__file__).resolve().parents[3]
 VOCAB, STOPS, WINDOW, STD = 400, (1, 3), 1500, 0.1  # of the toy tokenizer and environment, with room
 TOKEN = "0123456789abcdef-right"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -39,46 +36,16 @@ def local_policy(model, max_parallel: int = 16) -> TorchPolicy:
     return TorchPolicy(model, STOPS, window=WINDOW, max_parallel=max_parallel)
 
 
-class Server:
-    """A server process; `restart` starts it again at the same address."""
+class Server(ServerProcess):
+    """This module's `main` in a process of its own."""
 
-    def __init__(self, arguments: Sequence[str] = (), port: int = 0, **variables: str) -> None:
-        self._arguments, self._variables, self.port = list(arguments), variables, port
-        self.process: subprocess.Popen[str] | None = None
-        self.restart()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def restart(self) -> None:
-        command = [sys.executable, "-m", "tests.agent.server.started", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [*command, *self._arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | self._variables,
-        )
-        said = self.process.stdout.readline()  # "serving … at http://127.0.0.1:PORT …", once it listens
-        assert said.startswith("serving"), said
-        self.port = int(said.split("http://127.0.0.1:")[1].split()[0])
-
-    def kill(self, sig: int = signal.SIGKILL) -> int:
-        self.process.send_signal(sig)
-        code = self.process.wait(60)
-        self.process.stdout.close()
-        return code
+    module = "tests.agent.server.started"
+    variables = {"OMP_NUM_THREADS": "1"}
 
 
-@contextmanager
-def started(*arguments: str, **variables: str) -> Iterator[Server]:
-    server = Server(arguments, **variables)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.kill()
+def started(*arguments: str, **variables: str) -> AbstractContextManager[ServerProcess]:
+    """A server for the time of a block."""
+    return running(Server(arguments, **variables))
 
 
 class SlowPolicy(TorchPolicy):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,209 +17,90 @@ from transformers import AutoModelForCausalLM
 from agent.policies.server_policy import ServerPolicy
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
-from agent.server.app import ConversationLimits
 from agent.server.clients import Client, Waiting
 from agent.server.decoder import Decoder, Unknown
 from agent.server.decoder_metrics import DecoderMetrics
-from agent.server.policy_server import Served, serve
 from agent.server.weight_state import NotReady, Stopping, Weights
 from agent.types import Generation, Request
 from agent.wire.messages import Ask, Collect, Release, Start, describe
-from serving.address import Address
-from serving.errors import ServingError
-from tests.agent.server.started import (
-    HEADERS,
-    ROOT,
-    TOKEN,
-    VOCAB,
-    local_policy,
-    started,
-    toy_description,
-    toy_model,
-)
-from tests.agent.server.test_policy_server import TIMEOUT, connected, counted
-
-ASK = {"number": 0, "conversation": 0, "ids": [5, 6, 7], "fresh": True, "seed": 0, "max_new_tokens": 5}
+from tests.agent.server.on_servers import TIMEOUT, connected, counted
+from tests.agent.server.requests_of import ASK, collect, start
+from tests.agent.server.started import TOKEN, VOCAB, local_policy, started, toy_description, toy_model
+from tests.serving import ROOT
 
 
-@pytest.fixture
-def client(server):
-    """A client of the server, which has weights; `label` is theirs."""
-    with connected(server), httpx.Client(base_url=server.url, headers=HEADERS, timeout=TIMEOUT) as one:
-        one.label = one.get("/v1/weights").json()["label"]
-        yield one
-
-
-def start(client, *asks, name, **more):
-    message = {"client": name, "label": client.label, "temperature": 1.0, "ask": list(asks)} | more
-    return client.post("/v1/start", json=message)
-
-
-def collect(client, name, record, ack=0, **more):
-    message = {"client": name, "record": record, "ack": ack} | more
-    response = client.post("/v1/collect", json=message)
-    assert response.status_code == 200, response.text
-    return response.json()["responses"]
-
-
-def test_a_request_that_is_sent_twice_is_answered_once(client, server):
+def test_a_request_that_is_sent_twice_is_answered_once(labelled, server):
     before = counted(server, "repeated_requests_total")
-    first = start(client, ASK, ASK | {"number": 1, "conversation": 1, "seed": 9}, name="twice").json()
-    assert start(client, ASK, ASK | {"number": 1, "conversation": 1, "seed": 9}, name="twice").json() == first
+    first = start(labelled, ASK, ASK | {"number": 1, "conversation": 1, "seed": 9}, name="twice").json()
+    assert (
+        start(labelled, ASK, ASK | {"number": 1, "conversation": 1, "seed": 9}, name="twice").json() == first
+    )
     assert counted(server, "repeated_requests_total") - before == 2
-    found = collect(client, "twice", first["record"], enough=2)
+    found = collect(labelled, "twice", first["record"], enough=2)
     assert sorted(r["number"] for r in found) == [0, 1] and all(r["version"] == 1 for r in found)
     assert [r["delivery"] for r in found] == [1, 2]
 
 
-def test_an_answer_that_is_lost_is_given_again_until_it_is_acknowledged(client):
-    record = start(client, ASK, ASK | {"number": 1, "conversation": 1}, name="lost").json()["record"]
-    found = collect(client, "lost", record, enough=2)
+def test_an_answer_that_is_lost_is_given_again_until_it_is_acknowledged(labelled):
+    record = start(labelled, ASK, ASK | {"number": 1, "conversation": 1}, name="lost").json()["record"]
+    found = collect(labelled, "lost", record, enough=2)
     assert len(found) == 2
-    assert collect(client, "lost", record) == found
-    assert collect(client, "lost", record, ack=1) == found[1:]
-    assert collect(client, "lost", record, ack=2) == []
+    assert collect(labelled, "lost", record) == found
+    assert collect(labelled, "lost", record, ack=1) == found[1:]
+    assert collect(labelled, "lost", record, ack=2) == []
 
 
-def test_a_client_that_is_not_known_is_told(client):
+def test_a_client_that_is_not_known_is_told(labelled):
     for name, record in (("nobody", "x"), ("known", "x")):
-        start(client, name="known")
-        response = client.post("/v1/collect", json={"client": name, "record": record})
+        start(labelled, name="known")
+        response = labelled.post("/v1/collect", json={"client": name, "record": record})
         assert response.status_code == 404 and "not known here" in response.json()["detail"]
 
 
-def test_faults_are_the_requests_own(client):
+def test_faults_are_the_requests_own(labelled):
     bad = [
         ASK | {"number": 1, "conversation": 1, "fresh": False},
         ASK | {"number": 2, "conversation": 2, "ids": [VOCAB]},
         ASK | {"number": 3, "conversation": 3, "ids": []},
         ASK | {"number": 4, "conversation": 4, "ids": [5] * 2000},
     ]
-    record = start(client, *bad, ASK | {"number": 5}, name="faults").json()["record"]
-    found = {r["number"]: r for r in collect(client, "faults", record, enough=5)}
+    record = start(labelled, *bad, ASK | {"number": 5}, name="faults").json()["record"]
+    found = {r["number"]: r for r in collect(labelled, "faults", record, enough=5)}
     assert [found[n]["fault"]["reason"] for n in (1, 2, 3, 4)] == ["unknown", "refused", "refused", "refused"]
     assert found[5]["fault"] is None and found[5]["ids"]
-    again = start(client, ASK | {"number": 6, "conversation": 3}, name="faults")
+    again = start(labelled, ASK | {"number": 6, "conversation": 3}, name="faults")
     assert again.status_code == 200
-    assert collect(client, "faults", record, ack=5)[0]["fault"] is None, (
+    assert collect(labelled, "faults", record, ack=5)[0]["fault"] is None, (
         "a conversation survives a bad request"
     )
 
 
-def test_a_conversation_has_one_response_at_a_time(client):
+def test_a_conversation_has_one_response_at_a_time(labelled):
     long = ASK | {"max_new_tokens": 1000, "seed": 3}
-    record = start(client, long, ASK | {"number": 1}, name="busy").json()["record"]
-    found = {r["number"]: r for r in collect(client, "busy", record, enough=2)}
+    record = start(labelled, long, ASK | {"number": 1}, name="busy").json()["record"]
+    found = {r["number"]: r for r in collect(labelled, "busy", record, enough=2)}
     assert found[1]["fault"]["message"] == "its conversation has a response in flight"
 
 
-def test_samplings_take_turns(client):
+def test_samplings_take_turns(labelled):
     long = ASK | {"max_new_tokens": 300}
-    record = start(client, long, name="hot").json()["record"]
-    other = start(client, ASK, name="cold", temperature=0.0).json()["record"]
-    cold = collect(client, "cold", other, wait=30.0)
+    record = start(labelled, long, name="hot").json()["record"]
+    other = start(labelled, ASK, name="cold", temperature=0.0).json()["record"]
+    cold = collect(labelled, "cold", other, wait=30.0)
     assert cold[0]["logps"] == [0.0] * len(cold[0]["ids"])
-    assert collect(client, "hot", record)[0]["ids"]
+    assert collect(labelled, "hot", record)[0]["ids"]
 
 
-def test_the_schema_describes_it(client):
-    schema = client.get("/openapi.json").json()
+def test_the_schema_describes_it(labelled):
+    schema = labelled.get("/openapi.json").json()
     paths = {"/v1/start", "/v1/collect", "/v1/release", "/v1/policy", "/v1/weights", "/healthz", "/readyz"}
     weights = {f"/v1/weights/{what}" for what in ("begin", "bucket", "file", "finish", "abort")}
     assert paths | weights | {"/metrics"} <= set(schema["paths"])
     assert (
         "application/octet-stream" in schema["paths"]["/v1/weights/bucket"]["post"]["requestBody"]["content"]
     )
-    assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"ready": True, "version": 1, "fault": ""}
-
-
-def _noise(rng):
-    return rng.randbytes(rng.randint(1, 200))
-
-
-def _deep(rng):
-    return b"[" * 100_000
-
-
-def _shape(rng):
-    return rng.choice(
-        [b'{"ask": 3}', b"[]", b"null", b'{"client": ""}', b'{"walk": []}', b'{"label": "a b"}']
-    )
-
-
-def _value(rng):
-    wrong = ["-1", '"1"', "1.5", "true", "null", "1e400", "NaN", "9" * 5000, "[1]", "18446744073709551616"]
-    ask = json.dumps(ASK | {rng.choice(["number", "conversation", "seed", "max_new_tokens"]): "X"})
-    body = json.dumps({"client": "a", "label": "b", "temperature": 1.0, "ask": "Y"})
-    bad = rng.choice([value for value in wrong if value != "true"])
-    return body.replace('"Y"', "[" + ask.replace('"X"', bad) + "]").encode()
-
-
-def _ids(rng):
-    bad = rng.choice(['"5"', "[-1]", "[1.5]", "[null]", "{}", "[[5]]", "[9999999999999999999999]"])
-    ask = json.dumps(ASK).replace("[5, 6, 7]", bad)
-    return f'{{"client": "a", "label": "b", "temperature": 1.0, "ask": [{ask}]}}'.encode()
-
-
-def _temperature(rng):
-    bad = rng.choice(["-1", "NaN", "Infinity", '"hot"', "null"])
-    return f'{{"client": "a", "label": "b", "temperature": {bad}, "ask": []}}'.encode()
-
-
-def _surrogate(rng):
-    return json.dumps({"client": "\ud800", "label": "b", "temperature": 1.0, "ask": []}).encode()
-
-
-def _many(rng):
-    return b'{"client": "a", "conversations": [%s]}' % b",".join([b"1"] * 70_000)
-
-
-def _large(rng):
-    return b'{"client": "%s"}' % (b"x" * 2**21)
-
-
-PATHS = ("start", "collect", "release", "weights/begin", "weights/file", "weights/finish", "weights/abort")
-
-
-@pytest.mark.parametrize(
-    "make", [_noise, _deep, _shape, _value, _ids, _temperature, _surrogate, _many, _large]
-)
-def test_a_hundred_malformed_requests_of_each_kind(client, make):
-    rng = random.Random(0)
-    headers = {"Content-Type": "application/json"}
-    count = 100 if make not in (_large, _many) else 10
-    for number in range(count):
-        path = f"/v1/{PATHS[number % len(PATHS)]}"
-        response = client.post(path, content=make(rng), headers=headers)
-        assert 400 <= response.status_code < 500, (path, response.status_code, response.text)
-        assert "detail" in response.json() and len(response.content) < 5_000
-    record = start(client, ASK, name=make.__name__).json()["record"]
-    assert collect(client, make.__name__, record)[0]["ids"], "it works as before"
-
-
-def test_what_is_no_http_is_no_harm(client, server):
-    for junk in (b"\x16\x03\x01" + bytes(100), b"POST /v1/start HTTP/1.1\r\nContent-Le"):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as raw:
-            raw.sendall(junk)
-    assert client.get("/v1/start").status_code == 405
-    assert client.get("/nowhere").status_code == 404
-    assert client.post("/v1/weights/bucket", params={"label": "x"}, content=b"x").status_code == 422
-    assert client.get("/healthz").status_code == 200
-
-
-def test_a_token_guards_everything_but_health(server):
-    with httpx.Client(base_url=server.url, timeout=TIMEOUT) as stranger:
-        for path in ("/v1/policy", "/v1/weights", "/metrics", "/docs", "/openapi.json"):
-            assert stranger.get(path).status_code == 401
-        assert stranger.post("/v1/weights/begin", json={}).status_code == 401
-        assert stranger.get("/healthz").status_code == 200
-
-
-def test_other_machines_need_a_token():
-    served = Served(local_policy(toy_model()), toy_description(), torch.device("cpu"))
-    with pytest.raises(ServingError, match="needs a token.*SIBLING_POLICY_TOKEN"):
-        serve(served, address=Address("0.0.0.0"), limits=ConversationLimits(), token=None)
+    assert labelled.get("/healthz").json() == {"status": "ok"}
+    assert labelled.get("/readyz").json() == {"ready": True, "version": 1, "fault": ""}
 
 
 class Clock:
@@ -301,12 +179,12 @@ def test_who_waits_is_told_when_the_server_ends(engine):
 
 def test_a_question_is_answered_once_enough_or_all_have_ended_or_in_time():
     def asked(due, results, enough, until):
-        client, future = Client(0.0), Future()
-        client.due = dict.fromkeys(range(due), 0)
+        labelled, future = Client(0.0), Future()
+        labelled.due = dict.fromkeys(range(due), 0)
         for number in range(results):
-            client.deliver(number, 1, Generation([1], [-1.0], "stop"))
-        client.ask(Waiting(future, enough, until))
-        client.answer(5.0)
+            labelled.deliver(number, 1, Generation([1], [-1.0], "stop"))
+        labelled.ask(Waiting(future, enough, until))
+        labelled.answer(5.0)
         return [r.number for r in future.result(0).responses] if future.done() else None
 
     assert asked(3, 2, 2, 9.0) == [0, 1]

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 
 from envs.alfworld import AlfworldEnv
 from envs.alfworld.uploads import UploadedGames
@@ -22,55 +17,22 @@ from envs.server.app import SessionLimits
 from envs.server.env_server import serve
 from envs.wire.description import describe
 from serving.address import Address
+from tests.serving import ServerProcess, running
 
-ROOT = Path(__file__).resolve().parents[3]
 STEPS = 15
 OPTIONS = {"max_steps": STEPS, "anchor": "state"}
 ENVIRONMENT = describe("alfworld", OPTIONS)
 
 
-class Server:
-    """A server process; `restart` starts it again at the same address."""
+class Server(ServerProcess):
+    """This module's `main` in a process of its own."""
 
-    def __init__(self, arguments: Sequence[str] = (), port: int = 0, **variables: str) -> None:
-        self._arguments, self._variables, self.port = list(arguments), variables, port
-        self.process: subprocess.Popen[str] | None = None
-        self.restart()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def restart(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "tests.envs.server.started", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [*command, *self._arguments, *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | self._variables,
-        )
-        said = (
-            self.process.stdout.readline()
-        )  # "serving alfworld at http://127.0.0.1:PORT …", once it listens
-        assert said.startswith("serving"), said
-        self.port = int(said.split(":")[2].split()[0])
-
-    def kill(self, sig: int = signal.SIGKILL) -> int:
-        self.process.send_signal(sig)
-        code = self.process.wait(60)
-        self.process.stdout.close()
-        return code
+    module = "tests.envs.server.started"
 
 
-@contextmanager
-def started(*arguments: str, **variables: str) -> Iterator[Server]:
-    server = Server(arguments, **variables)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.kill()
+def started(*arguments: str, **variables: str) -> AbstractContextManager[ServerProcess]:
+    """A server for the time of a block."""
+    return running(Server(arguments, **variables))
 
 
 class Slow(AlfworldEnv):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.envs.server.started import ROOT
+from tests.serving import ROOT
 
 ENV = ("env.max_steps=8", "env.difficulty=0.1", "env.train_tasks=8")
 SMALL = (

@@ -15,7 +15,7 @@ from envs.pools.pool import LocalPool
 from envs.pools.processes import ProcessPool
 from envs.worlds import open_world
 from tests.envs.pools.walks import play
-from tests.envs.server.started import ROOT
+from tests.serving import ROOT
 
 SHOP = ("env.options.products=60", "env.max_steps=8")
 
