@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
+from eval.report.family_rows import family_rows
 from eval.report.group_view import GroupStep, Member
 from eval.report.svg import BLUE, GREEN, INK, LINE, MUTED, ORANGE, PAPER, SERIES, drawing, to_svg
 from eval.result import AttemptCounts, EvalResult
@@ -114,16 +115,7 @@ def family_figure(before: EvalResult | None, after: EvalResult | None) -> Markup
         for result, label, colour, face, shift in shown:
             counted_by = {"all tasks": result.overall, **result.per_family}
             _whiskers(axes, rows, counted_by, shift if len(shown) > 1 else 0.0, label, colour, face)
-        axes.axhline(0.5, color=LINE, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.get_yticklabels()[0].set_fontweight("bold")
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(-0.01, 1.01)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.grid(axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
+        family_rows(axes, rows)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderpad=0, handlelength=1.2)
         return to_svg(figure, "families", "Held-out success per family with 95 % intervals over tasks")
 

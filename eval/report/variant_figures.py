@@ -9,7 +9,8 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from eval.report.axes import LEAST_SHARE, WHOLE_SHARE, limits, share_label
-from eval.report.svg import INK, LINE, MUTED, SERIES, drawing, to_svg
+from eval.report.family_rows import family_rows
+from eval.report.svg import INK, MUTED, SERIES, drawing, to_svg
 from eval.statistics import SHARE, Interval, Range
 from eval.variants import Variant
 
@@ -83,16 +84,7 @@ def families_figure(variants: Sequence[Variant], families: Sequence[str]) -> Mar
                 axes.scatter(seeds, [y] * len(seeds), s=16, color=colour, alpha=0.45, linewidth=0)
                 label = variant.label if at == 0 else None
                 axes.scatter([interval.mean], [y], s=42, color=colour, zorder=3, label=label)
-        axes.axhline(0.5, color=LINE, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), ["all tasks", *families])
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.get_yticklabels()[0].set_fontweight("bold")
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(-0.01, 1.01)
-        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.grid(axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
+        family_rows(axes, ["all tasks", *families])
         _legend(axes, len(variants))
         return to_svg(
             figure, "families", "Held-out success per family after training, mean and interval over seeds"
