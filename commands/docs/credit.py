@@ -166,8 +166,11 @@ def _kind(stage: type[Stage]) -> str:
 
 
 def _sources(text: str) -> str:
+    """Links to the papers that a text cites; `no paper` where it says so, – where it says nothing."""
     ids = dict.fromkeys(re.findall(r"arXiv\s+(\d{4}\.\d{4,5})", text))
-    return ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in ids) or "–"
+    return ", ".join(f"[{paper}](https://arxiv.org/abs/{paper})" for paper in ids) or (
+        "no paper" if re.search(r"\bno paper\b", text, re.IGNORECASE) else "–"
+    )
 
 
 def _blocks(text: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ def test_every_method_is_there_with_its_stages_needs_and_source(page, name):
     for need in pipeline.requires | pipeline.token_columns:
         assert f"`{need}`" in row
         assert need in COST, "say what it costs"
-    assert "https://arxiv.org/abs/" in row
+    assert "https://arxiv.org/abs/" in row or "| no paper |" in row, "say where it is from"
     assert f"\n### `{name}`\n" in page
 
 
@@ -53,6 +53,11 @@ def test_every_stage_is_there_with_every_line_of_its_docstring(page, name):
         assert f"- `{column}`: {_prose(doc)}" in section
 
 
+@pytest.mark.parametrize("name", all_stages())
+def test_every_stage_says_where_it_is_from(name):
+    assert _sources(all_stages()[name].__doc__) != "–", "cite a paper (arXiv NNNN.NNNNN), or say `No paper`"
+
+
 def test_links_within_the_page_lead_somewhere(page):
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     anchors = {heading.replace("`", "").lower().replace(" ", "-") for heading in headings}
@@ -62,6 +67,11 @@ def test_links_within_the_page_lead_somewhere(page):
 def test_indented_lines_are_kept_as_they_stand():
     text = "Says:\n    a_i = b_i\n      + c_i < d\n\nThen <this>, `x < y`."
     assert list(_blocks(text)) == ["Says:", "```text\na_i = b_i\n  + c_i < d\n```", r"Then \<this>, `x < y`."]
+
+
+def test_a_method_of_ones_own_has_no_paper():
+    assert _sources("A~ = A. No paper: of this project.") == "no paper"
+    assert _sources("A~ = A.") == "–"
 
 
 def test_a_papers_number_may_stand_on_the_next_line():

@@ -255,7 +255,7 @@ def test_what_can_be_left_out_is_documented():
     for name, stage in all_stages().items():
         measured = issubclass(stage, (Shaper, Reweighter)) and name != "returns"
         assert (f"credit/{name}/effect_correlation" in METRICS) == measured
-        assert (f"credit/{name}/effect_credited_positive" in METRICS) == (name in ("scpo", "prover"))
+        assert (f"credit/{name}/effect_credited_positive" in METRICS) == (measured and bool(stage.credited))
         assert not (measured and issubclass(stage, (Filter, Steer, Estimator)))
         assert not stage.credited or stage.credited in stage.columns_doc
 
