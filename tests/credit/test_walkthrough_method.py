@@ -49,4 +49,4 @@ def test_it_trains(tree):
     options = ("credit=late_credit", "train.updates=1", "rollout.groups=2", "rollout.group_size=2")
     run_in(tree[0], "run.py", "train", "alfworld_cpu", *options, "logging.wandb=off", "--out", "out")
     credit = json.loads((tree[0] / "out" / "config.json").read_text())["credit"]
-    assert list(credit["stages"]) == ["grpo", "late_credit"]
+    assert list(credit["stages"]) == ["returns", "grpo", "late_credit"]
