@@ -10,27 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer
-from credit.parts.continuations import Segment
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.registry import all_stages
-from credit.scorer import make_scorer
 from credit.table import StepTable
+from tests.credit.laws import FAST, SERVICES, columns_of, groups
 
-
-class Played:
-    """A `continuations` service that played nothing: every segment gains the same."""
-
-    def segments(self, table, candidates, samples):
-        return [Segment(c.trajectory, c.start, c.end, 0.5, 0.25, 0.75, samples) for c in candidates]
-
-
-SERVICES = {
-    "pair_scorer": make_scorer("lexical"),
-    "continuations": Played(),
-    "judge": lambda table, success, failure: (0, 1),
-}
 TOKEN_COLUMNS = ("entropy", "logp_sampled", "logp_ref", "logp_peer", "logp_hindsight")
-FAST = settings(max_examples=12, deadline=None, derandomize=True)
 
 
 def around(name, options):
@@ -74,45 +59,6 @@ def at_their_bounds():
                     )
                 except ValueError as refused:  # lam = 1 divides by 0, and says so
                     assert f"credit.{name}.{option.name}" in str(refused)
-
-
-steps = st.lists(
-    st.tuples(st.sampled_from("abc"), st.sampled_from(["go", "take", "look"]), st.booleans()),
-    min_size=1,
-    max_size=4,
-)
-groups = st.lists(st.lists(st.tuples(st.booleans(), steps), min_size=1, max_size=4), min_size=0, max_size=3)
-
-
-def columns_of(groups, scale=10.0):
-    """Columns of groups of (success, [(place, action, valid), …]); anchors differ from observations."""
-    rows, trajectory = [], 0
-    for group, trajectories in enumerate(groups):
-        for success, path in trajectories:
-            for t, (place, action, valid) in enumerate(path):
-                last = t == len(path) - 1
-                rows.append(
-                    (
-                        group,
-                        trajectory,
-                        t,
-                        scale * success * last,
-                        scale * success,
-                        success,
-                        place,
-                        action,
-                        valid,
-                    )
-                )
-            trajectory += 1
-    names = ("group", "trajectory", "t", "reward", "outcome", "success", "anchor", "action", "valid")
-    table = (
-        dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-        if rows
-        else {name: [] for name in names}
-    )
-    table["observation"] = [f"You are at {place}. Nothing happens." for place in table["anchor"]]
-    return table
 
 
 def with_tokens(columns):
@@ -252,64 +198,6 @@ def test_no_global_random_state(method, groups):
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before
     np.random.seed(2)
     assert run(method, columns).advantage.tolist() == first.advantage.tolist()
-
-
-def same(first, second, columns, services=SERVICES):
-    table = StepTable(**columns)
-    got = Pipeline.from_config(first).run(table, services).advantage
-    np.testing.assert_allclose(
-        got, Pipeline.from_config(second).run(table, services).advantage, rtol=0, atol=1e-12
-    )
-
-
-@FAST
-@given(
-    groups=groups, norm=st.sampled_from(["mean", "mean_std"]), unit=st.sampled_from(["trajectories", "rows"])
-)
-def test_gigpo_without_step_term_is_grpo(groups, norm, unit):
-    outcome = {"norm": norm, "unit": unit}
-    same(
-        {"returns": {}, "gigpo": outcome | {"omega": 0.0}},
-        {"returns": {}, "grpo": outcome},
-        columns_of(groups),
-    )
-
-
-@FAST
-@given(groups=groups, anchors=st.sampled_from(["exact", "similarity"]))
-def test_gigpo_without_shared_anchors_is_grpo(groups, anchors):
-    columns = columns_of(groups)
-    columns["anchor"] = [chr(0x4E00 + i) for i in range(len(columns["t"]))]
-    same({"returns": {}, "gigpo": {"anchors": anchors}}, {"returns": {}, "grpo": {}}, columns)
-
-
-@FAST
-@given(groups=groups, monotone=st.sampled_from(["running_max", "chain", "none"]))
-def test_scpo_without_alpha_is_gigpo(groups, monotone):
-    scpo = {"alpha": 0.0, "monotone": monotone, "singleton_credit": "raw"}
-    same({"returns": {}, "scpo": scpo, "gigpo": {}}, {"returns": {}, "gigpo": {}}, columns_of(groups))
-
-
-@FAST
-@given(groups=groups, outcome=st.booleans())
-def test_scpo_is_gigpo_where_all_fail_or_all_succeed(groups, outcome):
-    columns = columns_of([[(outcome, path) for _, path in group] for group in groups])
-    same({"returns": {}, "scpo": {}, "gigpo": {}}, {"returns": {}, "gigpo": {}}, columns)
-
-
-@FAST
-@given(groups=groups)
-def test_rloo_is_grpo_without_std_times_n_over_n_less_one(groups):
-    columns = columns_of(groups)
-    table = StepTable(**columns)
-    grpo = Pipeline.from_config({"grpo": {"norm": "mean"}}).run(table).advantage
-    rloo = Pipeline.from_config({"rloo": {}}).run(table).advantage
-    sizes = {
-        g: len({k for k, h in zip(columns["trajectory"], columns["group"], strict=True) if h == g})
-        for g in columns["group"]
-    }
-    factor = [sizes[g] / max(sizes[g] - 1, 1) for g in columns["group"]]
-    np.testing.assert_allclose(rloo, grpo * factor, atol=1e-12)
 
 
 def test_every_stage_is_of_a_known_kind():
