@@ -33,8 +33,8 @@ class StepOPSD(WeighsByTeacher):
     NOT RECOVERABLE (only the abstract was found, no code); the default, and why:
         w           the abstract says sign-preserving shaping from token gaps with a trust region: the clipped
                     exponential of its relatives
-        temper      l, the scale of a gap: `mean_length` is the mean number of tokens per step of the table, so
-                    that gaps act as parts of a whole step's evidence; `step_length` takes the step's own
+        temper      l, the scale of a gap: `mean_length` is the mean number of tokens per step of the table,
+                    so that gaps act as parts of a whole step's evidence; `step_length` takes the step's own
                     number, `none` is 1
         clip, lam   alpha_clip and lambda_mix there: a smaller clip was the steadier, the best lam depends on
                     the task. 0.2 for both; another paper's rerun had lam 0.2 and 0.05
