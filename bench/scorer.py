@@ -181,7 +181,7 @@ def _line(name: str, read: float, computed: float, baseline: float, seconds: flo
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Prints one line a way of scoring."""
+    """Prints one line per way of scoring."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -85,7 +85,7 @@ class Filter(Stage, ABC):
     """Groups to train on. What is left out is rolled out again with other tasks, `max_batches` times at most.
 
     Attributes:
-        max_batches: rollouts an update, all tries together; the last is kept whole.
+        max_batches: rollouts per update, all tries together; the last is kept whole.
         refill: what a further try plays: `missing` (as many tasks as are missing), `batch` (a whole batch;
             what is too many is cut) or `batch_all` (and trained on).
     """

@@ -1,4 +1,4 @@
-"""One checker a method: None if a golden case agrees with ours, else what differs."""
+"""One checker per method: None if a golden case agrees with ours, else what differs."""
 
 from __future__ import annotations
 

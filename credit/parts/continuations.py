@@ -1,6 +1,8 @@
-"""Which stretch of a successful trajectory to verify by continuing from before and after it, and the result.
+"""For ProVer: which stretch of a success to test by playing on from before and from after it, and the result.
 
-`candidates` chooses; a `Continuations` service plays and measures. Steps of a segment are start <= t < end.
+If more continuations succeed from the state after the stretch than from the state before it, the stretch was
+worth something. `candidates` chooses stretches; a `Continuations` service plays and measures. Steps of a
+stretch are start <= t < end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a stage changes in the end: the advantage of the method against that of the method without the stage.
+"""What a stage changes in the end: the method's advantage compared with that of the method without it.
 
     with A the method's advantage, B that without the stage, over rows that vote
     correlation = Pearson's of A and B;    distance = mean |A - B|;    relative = mean |A - B| / mean |B|

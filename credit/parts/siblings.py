@@ -1,4 +1,8 @@
-"""Trajectories of one group as sequences of step texts, and the similarities of their pairs, on demand."""
+"""For SCPO: trajectories of one group as sequences of step texts, and how alike the steps of two of them are.
+
+A similarity may cost a model's forward pass, so each distinct pair of texts is scored once at most, and only
+when `credit.parts.matching` asks for it.
+"""
 
 from __future__ import annotations
 

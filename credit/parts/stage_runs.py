@@ -1,4 +1,7 @@
-"""Running the stages of a method one after another, with and without one of them."""
+"""Runs the stages of a method one after another; once more without one of them, to see what it changed.
+
+`credit.pipeline` runs a method with it, and `credit.parts.effect` measures each stage's part in the result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What the states of a group are worth, from the returns of the trajectories that passed through them."""
+"""For ProGPO: what the states of a group are worth, from the returns of trajectories that came through them.
+
+A step that leads from a poor state to a good one earns the difference. A state may also be told apart by the
+states before it; estimates with longer and shorter histories are fused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores kept in a file between runs."""
+"""Scores kept in a file between runs, so that no pair of texts is scored twice by one model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from credit.scorer.base import Pairs
 _FORMAT = 0x5349424C
 """`application_id` of the file, so that another program's database is never taken for one of ours."""
 
-_KEYS_A_QUERY = 500
+_KEYS_PER_QUERY = 500
 
 
 class DiskCache(Around):
@@ -88,8 +88,8 @@ class DiskCache(Around):
 
     def _read(self, file: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, float]:
         known: dict[bytes, float] = {}
-        for first in range(0, len(keys), _KEYS_A_QUERY):
-            some = keys[first : first + _KEYS_A_QUERY]
+        for first in range(0, len(keys), _KEYS_PER_QUERY):
+            some = keys[first : first + _KEYS_PER_QUERY]
             marks = ",".join("?" * len(some))
             known |= file.execute(f"SELECT key, score FROM scores WHERE key IN ({marks})", some).fetchall()
         wrong = [score for score in known.values() if not isinstance(score, float) or not 0 <= score <= 1]

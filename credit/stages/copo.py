@@ -39,7 +39,7 @@ class CoPO(Steer):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The openings, one a level."""
+        """The openings, one per level."""
         return tuple(self.openings.split("|"))
 
     def weigh(self, confidence: np.ndarray) -> np.ndarray:

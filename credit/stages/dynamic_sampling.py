@@ -28,7 +28,7 @@ class DynamicSampling(Filter):
     The last of `max_batches` tries is kept unfiltered, so an update always has its groups.
     """
 
-    max_batches: int = param(10, "rollouts an update, the first included", low=1)
+    max_batches: int = param(10, "rollouts per update, the first included", low=1)
     refill: str = param("missing", "tasks of a further rollout", choices=("missing", "batch", "batch_all"))
 
     def keep(self, table: StepTable) -> np.ndarray:

@@ -70,7 +70,6 @@ def test_no_global_random_state(path):
     assert not re.findall(f"{python}|{numpy}", text)
 
 
-@pytest.mark.xfail(strict=True, reason="some files are still being split; remove this mark when it passes")
 def test_files_stay_readable():
     lines = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("\n")

@@ -15,8 +15,8 @@ from credit.registry import all_stages
 from credit.signals import Context, Estimated, Shaped
 from credit.stages.returns import Returns
 from credit.table import StepTable
-from tests.credit.effects import of
-from tests.credit.test_credit_laws import SERVICES, columns_of, configurations, groups, with_tokens
+from tests.credit.stage_cases import SERVICES, columns_of, configurations, groups, with_tokens
+from tests.credit.teacher_tables import BASE, random_columns, run
 
 FAST = settings(max_examples=8, deadline=None, derandomize=True)
 
@@ -79,6 +79,12 @@ def five_rows(returns):
         anchor=["here"] * n,
         return_to_go=returns,
     )
+
+
+def of(result, stage):
+    """The effect of a stage of this file (all are called after it) or of the folder."""
+    prefix = f"credit/{stage}/effect_"
+    return {k.removeprefix(prefix): v for k, v in result.metrics.items() if k.startswith(prefix)}
 
 
 HERE = __name__.rsplit(".", 1)[-1]
@@ -234,6 +240,15 @@ def test_scpo_without_alpha_has_no_effect(groups, order):
             0.0,
         )
         assert found.get("credited_positive") == found.get("credited_positive_without")
+
+
+def test_a_stage_that_moves_credit_between_tokens_alone_is_seen():
+    """StepOPSD keeps the mean of every row, so rows would say that it does nothing."""
+    table = StepTable(**random_columns(3, unknown=0.0, empty=False))
+    result = run({**BASE, "stepopsd": {"temper": "none"}}, table)
+    plain = run(BASE, table)
+    np.testing.assert_allclose(result.advantage, plain.advantage, atol=1e-12)
+    assert of(result, "stepopsd")["changed"] > 0.1
 
 
 def test_what_can_be_left_out_is_documented():

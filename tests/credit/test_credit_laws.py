@@ -1,8 +1,6 @@
 """Laws that every stage of the folder obeys, with every choice of every option."""
 
 import random
-import zlib
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,76 +11,16 @@ from credit.base import AuxLoss, Estimator, Filter, Reweighter, Shaper, Steer
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.registry import all_stages
 from credit.table import StepTable
-from tests.credit.laws import FAST, SERVICES, columns_of, groups
-
-TOKEN_COLUMNS = ("entropy", "logp_sampled", "logp_ref", "logp_peer", "logp_hindsight")
-
-
-def around(name, options):
-    """The shortest method with this stage that GiGPO makes advantages for."""
-    kind, stage, base = all_stages()[name], {name: options}, {"returns": {}, "gigpo": {}}
-    if issubclass(kind, Estimator):
-        return {"returns": {}} | stage
-    if issubclass(kind, (Reweighter, AuxLoss)):
-        return base | stage
-    if issubclass(kind, (Steer, Filter)):
-        return stage | base
-    return {"returns": {}, name: options, "gigpo": {}}
-
-
-def configurations():
-    """A method around each stage: its defaults, then each choice of each option."""
-    for name, stage in all_stages().items():
-        variants = [{}] + [
-            {f.name: c} for f in fields(stage) for c in f.metadata["choices"] if c != f.default
-        ]
-        for variant in variants:
-            label = name + "".join(f" {key}={value}" for key, value in variant.items())
-            yield pytest.param(Pipeline.from_config(around(name, variant), label), id=label)
-
-
-every_method = pytest.mark.parametrize("method", list(configurations()))
-
-
-def at_their_bounds():
-    """A method around each stage with each number of its options at the least and at the most it may be."""
-    for name, stage in all_stages().items():
-        for option in fields(stage):
-            for bound in (option.metadata["low"], option.metadata["high"]):
-                if bound is None or bound == option.default:
-                    continue
-                value = type(option.default)(bound)
-                label = f"{name} {option.name}={value}"
-                try:
-                    yield pytest.param(
-                        Pipeline.from_config(around(name, {option.name: value}), label), id=label
-                    )
-                except ValueError as refused:  # lam = 1 divides by 0, and says so
-                    assert f"credit.{name}.{option.name}" in str(refused)
-
-
-def with_tokens(columns):
-    """The columns with tokens: two or three a row, their values a function of the row's place and step.
-
-    So they follow their row into any order. Some teacher values are missing (NaN).
-    """
-    length = [2 + t % 2 for t in columns["t"]]
-    tokens = {name: [] for name in TOKEN_COLUMNS}
-    for place, t, action, n in zip(columns["anchor"], columns["t"], columns["action"], length, strict=True):
-        code = zlib.crc32(f"{place}{t}{action}".encode())
-        for number, (name, values) in enumerate(tokens.items()):
-            value = (1 + (code >> number) % 97) / 50
-            missing = code % 5 == 0 and name in ("logp_peer", "logp_hindsight")
-            values += [np.nan if missing else value if name == "entropy" else -value] * n
-    return columns | {"length": length, "tokens": tokens}
-
-
-def run(method, columns, seed=3):
-    return method.run(StepTable(**with_tokens(columns)), SERVICES, seed=seed, step=1)
-
-
-def reordered(columns, order):
-    return {name: [values[i] for i in order] for name, values in columns.items()}
+from tests.credit.stage_cases import (
+    FAST,
+    SERVICES,
+    at_their_bounds,
+    columns_of,
+    every_method,
+    groups,
+    reordered,
+    run,
+)
 
 
 @every_method
@@ -198,6 +136,64 @@ def test_no_global_random_state(method, groups):
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before
     np.random.seed(2)
     assert run(method, columns).advantage.tolist() == first.advantage.tolist()
+
+
+def same(first, second, columns, services=SERVICES):
+    table = StepTable(**columns)
+    got = Pipeline.from_config(first).run(table, services).advantage
+    np.testing.assert_allclose(
+        got, Pipeline.from_config(second).run(table, services).advantage, rtol=0, atol=1e-12
+    )
+
+
+@FAST
+@given(
+    groups=groups, norm=st.sampled_from(["mean", "mean_std"]), unit=st.sampled_from(["trajectories", "rows"])
+)
+def test_gigpo_without_step_term_is_grpo(groups, norm, unit):
+    outcome = {"norm": norm, "unit": unit}
+    same(
+        {"returns": {}, "gigpo": outcome | {"omega": 0.0}},
+        {"returns": {}, "grpo": outcome},
+        columns_of(groups),
+    )
+
+
+@FAST
+@given(groups=groups, anchors=st.sampled_from(["exact", "similarity"]))
+def test_gigpo_without_shared_anchors_is_grpo(groups, anchors):
+    columns = columns_of(groups)
+    columns["anchor"] = [chr(0x4E00 + i) for i in range(len(columns["t"]))]
+    same({"returns": {}, "gigpo": {"anchors": anchors}}, {"returns": {}, "grpo": {}}, columns)
+
+
+@FAST
+@given(groups=groups, monotone=st.sampled_from(["running_max", "chain", "none"]))
+def test_scpo_without_alpha_is_gigpo(groups, monotone):
+    scpo = {"alpha": 0.0, "monotone": monotone, "singleton_credit": "raw"}
+    same({"returns": {}, "scpo": scpo, "gigpo": {}}, {"returns": {}, "gigpo": {}}, columns_of(groups))
+
+
+@FAST
+@given(groups=groups, outcome=st.booleans())
+def test_scpo_is_gigpo_where_all_fail_or_all_succeed(groups, outcome):
+    columns = columns_of([[(outcome, path) for _, path in group] for group in groups])
+    same({"returns": {}, "scpo": {}, "gigpo": {}}, {"returns": {}, "gigpo": {}}, columns)
+
+
+@FAST
+@given(groups=groups)
+def test_rloo_is_grpo_without_std_times_n_over_n_less_one(groups):
+    columns = columns_of(groups)
+    table = StepTable(**columns)
+    grpo = Pipeline.from_config({"grpo": {"norm": "mean"}}).run(table).advantage
+    rloo = Pipeline.from_config({"rloo": {}}).run(table).advantage
+    sizes = {
+        g: len({k for k, h in zip(columns["trajectory"], columns["group"], strict=True) if h == g})
+        for g in columns["group"]
+    }
+    factor = [sizes[g] / max(sizes[g] - 1, 1) for g in columns["group"]]
+    np.testing.assert_allclose(rloo, grpo * factor, atol=1e-12)
 
 
 def test_every_stage_is_of_a_known_kind():

@@ -11,7 +11,7 @@ from credit.parts.effect import effect
 from credit.pipeline import COLUMNS, METRICS, Pipeline
 from credit.signals import PerToken
 from credit.table import StepTable
-from tests.credit.test_credit_laws import columns_of, every_method, groups, run, with_tokens
+from tests.credit.stage_cases import columns_of, every_method, groups, run, with_tokens
 
 STRUCTURE = {"scpo", "graphgpo", "prover"}
 """Stages that also read what was done where, and by a success: rows that abstain stay part of that."""
