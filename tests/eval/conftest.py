@@ -3,6 +3,7 @@
 import pytest
 
 from tests.eval.synthetic import RunWriter, result, toy_groups
+from tests.eval.viewing import make_runs
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,11 @@ def finished_run(tmp_path_factory):
         run.update(update, toy_groups(update))
     run.evaluate(3, result([1] * 208 + [0] * 192, families=4, version=3))
     return run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder of the viewer's runs."""
+    folder = tmp_path_factory.mktemp("runs")
+    make_runs(folder)
+    return folder

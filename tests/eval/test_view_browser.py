@@ -5,20 +5,13 @@ import shutil
 import pytest
 
 from tests.eval.synthetic import RunWriter, toy_groups
-from tests.eval.viewing import make_runs, serving
+from tests.eval.viewing import serving
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (make setup-dev)")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium (apt-get install chromium)")
 PAGES = ("/", "/runs/alpha?methods=grpo&u=1&i=2", "/step/alpha?u=1&i=2&t=0", "/compare?run=alpha&run=beta")
 PATIENCE = 120_000  # ms; only how long a stuck page may hold up the tests
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    make_runs(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -30,13 +30,6 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs")
-    make_runs(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def web(root):
     return client(root)
 

@@ -15,6 +15,7 @@ from rl.learner.loss import LossOptions
 from rl.learner.pack import bins, loss_rows, split_by_row, split_by_trajectory
 from rl.rows.assemble import TokenAdvantage, step_table, token_rows
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, step
+from tests.rl.learner.gradients import check_slopes, one_step
 from tests.toy import tiny_model
 
 ALL_TERMS = LossOptions(kl_coef=0.1, entropy_coef=0.01, clip_high=0.3)
@@ -32,21 +33,8 @@ def updated(model, rows, advantage, *, loss=ALL_TERMS, lr=1e-2, **options):
 
 
 def gradient(rows, advantage, loss=ALL_TERMS, token_budget=512):
-    """The gradient of one optimiser step in float64, flat, taken before the optimiser sees it."""
-    reference = double_model(VOCAB, seed=9) if loss.kl_coef else None
-    trained = double_model(VOCAB)
-    learner = make_learner(
-        trained, loss=loss, batches=BatchOptions(token_budget=token_budget), reference=reference
-    )
-    grads = []
-
-    def keep(lr):
-        grads.extend(p.grad.flatten().clone() for p in trained.parameters())
-        return 1.0
-
-    learner.engine.step = keep
-    learner.update(rows, advantage, update=1)
-    return torch.cat(grads)
+    """See `one_step`."""
+    return one_step(rows, advantage, loss, token_budget=token_budget)[0]
 
 
 @pytest.mark.parametrize(
@@ -94,19 +82,7 @@ def test_the_gradient_against_finite_differences(rows, advantage):
         learner.engine.step = lambda lr: 1.0
         return learner.update(rows, advantage, update=1)["train/loss"]
 
-    loss_at()
-    for name, parameter in list(trained.named_parameters())[::4]:
-        grad, flat = parameter.grad.flatten(), parameter.data.view(-1)
-        i = int(grad.abs().argmax())
-        analytic, h = grad[i].item(), 1e-5
-        flat[i] += h
-        above = loss_at()
-        flat[i] -= 2 * h
-        below = loss_at()
-        flat[i] += h
-        trained.zero_grad()
-        loss_at()
-        assert analytic == pytest.approx((above - below) / (2 * h), rel=1e-5), name
+    check_slopes(trained, loss_at, every=4)
 
 
 def test_skipping_rows_without_gradient_changes_nothing(model, rows, advantage):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from credit.pipeline import Pipeline
-from rl.learner.learner import BatchOptions
 from rl.learner.loss import LossOptions
 from rl.rows.assemble import TokenWeight, aux_of, step_table, token_rows
 from rl.tracking.metrics import METRICS
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, step
+from tests.rl.learner.gradients import check_slopes, one_step
 
 PLAIN = LossOptions(dual_clip=None)
 
@@ -28,20 +28,8 @@ def aux(table):
 
 
 def gradient(rows, advantage, aux, loss=PLAIN, token_budget=512):
-    """The gradient of one optimiser step in float64, flat, and what was reported."""
-    trained = double_model(VOCAB)
-    reference = double_model(VOCAB, seed=9) if loss.kl_coef else None
-    batches = BatchOptions(token_budget=token_budget)
-    learner = make_learner(trained, loss=loss, batches=batches, reference=reference)
-    grads = []
-
-    def keep(lr):
-        grads.extend(p.grad.flatten().clone() for p in trained.parameters())
-        return 1.0
-
-    learner.engine.step = keep
-    metrics = learner.update(rows, advantage, update=1, aux=aux)
-    return torch.cat(grads), metrics
+    """See `one_step`."""
+    return one_step(rows, advantage, loss, aux=aux, token_budget=token_budget)
 
 
 def plain_auxiliary(rows, aux, weigh):
@@ -86,19 +74,7 @@ def test_against_finite_differences(rows, advantage, aux):
         learner.engine.step = lambda lr: 1.0
         return learner.update(rows, advantage, update=1, aux=aux)["train/loss"]
 
-    loss_at()
-    for name, parameter in list(trained.named_parameters())[::5]:
-        grad, flat = parameter.grad.flatten(), parameter.data.view(-1)
-        i, h = int(grad.abs().argmax()), 1e-5
-        analytic = grad[i].item()
-        flat[i] += h
-        above = loss_at()
-        flat[i] -= 2 * h
-        below = loss_at()
-        flat[i] += h
-        trained.zero_grad()
-        loss_at()
-        assert analytic == pytest.approx((above - below) / (2 * h), rel=1e-5), name
+    check_slopes(trained, loss_at, every=5)
 
 
 @pytest.mark.parametrize("kind", ["ppo", "gspo"])

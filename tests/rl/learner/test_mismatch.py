@@ -16,24 +16,9 @@ from rl.learner.pack import bins, loss_rows
 from rl.rows.assemble import TokenAdvantage, TokenWeight, step_table
 from rl.tracking.metrics import describe
 from tests.rl.helpers import VOCAB, double_model, make_learner
+from tests.rl.learner.gradients import one_step
 
 TIS, MASK, RECOMPUTE = (LossOptions(mismatch=kind) for kind in ("tis", "mask", "recompute"))
-
-
-def gradient(rows, advantage, loss, aux=None):
-    """Of one optimiser step, flat, float64; the metrics beside it."""
-    trained = double_model(VOCAB)
-    reference = double_model(VOCAB, seed=9) if loss.kl_coef else None
-    learner = make_learner(trained, loss=loss, reference=reference)
-    grads = []
-
-    def keep(lr):
-        grads.extend(p.grad.flatten().clone() for p in trained.parameters())
-        return 1.0
-
-    learner.engine.step = keep
-    metrics = learner.update(rows, advantage, update=1, aux=aux)
-    return torch.cat(grads), metrics
 
 
 def off_by(rows, factors):
@@ -55,9 +40,9 @@ def exact(rows):
 
 def test_exact_samplers_need_no_correction(rows, advantage):
     sampled = exact(rows)
-    plain, _ = gradient(sampled, advantage, LossOptions())
+    plain, _ = one_step(sampled, advantage, LossOptions())
     for loss in (TIS, RECOMPUTE, MASK):
-        corrected, metrics = gradient(sampled, advantage, loss)
+        corrected, metrics = one_step(sampled, advantage, loss)
         torch.testing.assert_close(corrected, plain, atol=1e-8, rtol=1e-6)
         assert metrics["train/mismatch_kl"] < 1e-9
     assert metrics["train/mismatch_masked"] == 0.0
@@ -69,7 +54,7 @@ def test_truncated_weights_undo_what_the_sampler_got_wrong(rows, advantage):
     tokens = sum(len(one.logp_sampled) for one in rows)
     factors = np.where(np.arange(tokens) % 3 == 0, 0.8, 1.0)
     loss = LossOptions(clip_low=0.05, clip_high=0.05, mismatch="tis", mismatch_cap=1.2)
-    got, metrics = gradient(off_by(sampled, factors), advantage, loss)
+    got, metrics = one_step(off_by(sampled, factors), advantage, loss)
     assert metrics["train/ratio_max"] == pytest.approx(1.0, abs=1e-5)  # 1.25, clipped, with `off`
     assert metrics["train/mismatch_capped"] == pytest.approx(np.mean(factors < 1))
     assert metrics["train/mismatch_ratio_max"] == pytest.approx(1.25, abs=1e-4)
@@ -78,7 +63,7 @@ def test_truncated_weights_undo_what_the_sampler_got_wrong(rows, advantage):
     weighed = np.where(factors < 1, 1.2, 1.0) * advantage[table_rows]
     offsets = np.concatenate([[0], np.cumsum(np.bincount(table_rows, minlength=len(advantage)))])
     order = np.argsort(table_rows, kind="stable")
-    expected, _ = gradient(sampled, TokenAdvantage(weighed[order], offsets), LossOptions())
+    expected, _ = one_step(sampled, TokenAdvantage(weighed[order], offsets), LossOptions())
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
 
 
@@ -88,11 +73,11 @@ def test_recomputing_is_training_on_what_the_learner_would_have_sampled(rows, ad
     tokens = sum(len(one.logp_sampled) for one in rows)
     sampled = off_by(exact(rows), np.where(np.arange(tokens) % 3 == 0, 0.7, 1.1))
     loss = LossOptions(kind=kind, mismatch="recompute", clip_low=0.05, clip_high=0.05)
-    got, metrics = gradient(sampled, advantage, loss)
-    expected, _ = gradient(exact(rows), advantage, replace(loss, mismatch="off"))
+    got, metrics = one_step(sampled, advantage, loss)
+    expected, _ = one_step(exact(rows), advantage, replace(loss, mismatch="off"))
     torch.testing.assert_close(got, expected, atol=1e-9, rtol=1e-6)
     for other in ("off", "tis"):
-        assert (gradient(sampled, advantage, replace(loss, mismatch=other))[0] - got).abs().max() > 1e-4
+        assert (one_step(sampled, advantage, replace(loss, mismatch=other))[0] - got).abs().max() > 1e-4
     assert metrics["train/ratio_max"] == pytest.approx(1.0, abs=1e-5)
     assert metrics["train/clip_fraction"] == 0.0
     assert metrics["train/mismatch_ratio_max"] == pytest.approx(1 / 0.7, rel=1e-4)
@@ -122,7 +107,7 @@ def test_masking_is_training_without_these_responses(groups, rows, advantage, ag
         [np.full(end - start, 1.6 if n in bad else 1.1) for one in rows for start, end, n in one.spans]
     )
     sampled = off_by(exact(rows), factors)
-    got, metrics = gradient(sampled, advantage, loss)
+    got, metrics = one_step(sampled, advantage, loss)
     responses = sum(len(one.spans) for one in rows)
     assert metrics["train/mismatch_masked"] == pytest.approx(len(bad) / responses)
 
@@ -132,9 +117,9 @@ def test_masking_is_training_without_these_responses(groups, rows, advantage, ag
         spans = tuple(span for span in one.spans if span[2] not in bad)
         if spans:
             without.append(replace(one, spans=spans, logp_sampled=one.logp_sampled[keep]))
-    expected, _ = gradient(without, advantage, replace(loss, mismatch="off"))
+    expected, _ = one_step(without, advantage, replace(loss, mismatch="off"))
     assert torch.equal(got, expected)
-    whole, _ = gradient(sampled, advantage, replace(loss, mismatch="off"))
+    whole, _ = one_step(sampled, advantage, replace(loss, mismatch="off"))
     assert (got - whole).abs().max() > 1e-4
     prepared, _ = loss_rows(without, np.ones(len(advantage)), loss)
     assert sum(float(one.weight_T.sum()) for one in prepared) == pytest.approx(1.0)
@@ -158,8 +143,8 @@ def test_auxiliary_terms_are_masked_and_not_weighed(groups, rows, advantage):
     aux = TokenWeight(np.ones(int(table.offsets[-1])), table.offsets)
     tokens = sum(len(one.logp_sampled) for one in rows)
     sampled = off_by(exact(rows), np.full(tokens, 0.7))
-    plain, _ = gradient(sampled, advantage * 0, LossOptions(), aux)
-    weighed, _ = gradient(sampled, advantage * 0, TIS, aux)
+    plain, _ = one_step(sampled, advantage * 0, LossOptions(), aux=aux)
+    weighed, _ = one_step(sampled, advantage * 0, TIS, aux=aux)
     torch.testing.assert_close(weighed, plain, atol=1e-9, rtol=0.0)
     learner = make_learner(double_model(VOCAB), loss=LossOptions(mismatch="mask", mismatch_cap=1.3))
     assert learner.update(sampled, advantage * 0, update=1, aux=aux)["train/optimizer_steps"] == 0
