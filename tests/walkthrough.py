@@ -74,6 +74,14 @@ def follow(tree: Path, title: str) -> list[str]:
     return made
 
 
+def walked(folder: Path, title: str) -> tuple[Path, list[str]]:
+    """A copy of the project in which a section has been followed and `make docs` run; and the new files."""
+    tree = copy_of_the_project(folder)
+    made = follow(tree, title)
+    run_in(tree, "-m", "commands.docs")
+    return tree, made
+
+
 def lint(tree: Path, *paths: str) -> None:
     """Lints files of the copy as `make lint` does."""
     python = [path for path in paths if path.endswith(".py")]

@@ -8,6 +8,7 @@ from agent.policies.token_sampling import draw
 from agent.policies.torch_policy import PolicyError, TorchPolicy
 from agent.policy import Sampling
 from agent.types import Request
+from tests.agent.contract import check_rows_over_time, full_logps
 from tests.toy import tiny_model
 
 VOCAB, STOP = 50, 3
@@ -27,33 +28,12 @@ def ask(policy, ids, key=0, *, fresh=True, seed=0, limit=12, temperature=1.0):
     return policy.generate([Request(key, ids, fresh, seed, limit)], Sampling(temperature))[0]
 
 
-@torch.no_grad()
-def full_logps(model, prompt, response, temperature=1.0):
-    logits_LV = model(torch.tensor([[*prompt, *response]])).logits[0]
-    logp_LV = torch.log_softmax(logits_LV / temperature, dim=-1)
-    return [logp_LV[len(prompt) + i - 1, token].item() for i, token in enumerate(response)]
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("prefill_tokens", [8, 4096])
 def test_log_probabilities_equal_a_full_forward_pass_over_steps_and_new_weights(temperature, prefill_tokens):
     model, policy = make(prefill_tokens=prefill_tokens)
-    rows = [[] for _ in range(11)]
-    for t in range(6):
-        if t == 3:  # rows go on with other weights: their cached keys and values must not be used
-            model = tiny_model(VOCAB, std=0.2, seed=1)
-            policy.load_weights(model.named_parameters(), version=1)
-        keys = [key for key in range(11) if (key + t) % 3]  # not everyone answers every time
-        asked = dict(zip(keys, prompts(len(keys), seed=t), strict=True))
-        requests = [Request(key, ids, not rows[key], 100 * t + key, 9) for key, ids in asked.items()]
-        for request, generation in zip(
-            requests, policy.generate(requests, Sampling(temperature)), strict=True
-        ):
-            row = rows[request.key]
-            row += request.ids
-            expected = full_logps(model, row, generation.ids, temperature)
-            assert generation.logps == pytest.approx(expected, abs=1e-5)
-            row += generation.ids
+    other = tiny_model(VOCAB, std=0.2, seed=1)
+    check_rows_over_time(policy, model, other, temperature, prompts, {"abs": 1e-5})
 
 
 def test_a_response_depends_on_its_seed_and_not_on_its_company():

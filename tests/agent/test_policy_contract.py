@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 from agent.policy import PolicyError, Sampling
 from agent.types import Request
 from tests.agent.backends import PARALLEL, STOP, VOCAB, WINDOW, contract_model
-from tests.agent.contract import NEAR, ask, full_logps, logits_of
+from tests.agent.contract import NEAR, ask, check_rows_over_time, full_logps, logits_of
 
 
 def prompts(count, seed=0, low=1, high=20):
@@ -30,23 +30,8 @@ def until_ended(policy, count):
 def test_log_probabilities_are_the_models_over_steps_and_new_weights(policy_of, temperature):
     model = contract_model()
     policy = policy_of(model)
-    rows = [[] for _ in range(11)]
-    for t in range(6):
-        if t == 3:  # rows go on with other weights: nothing computed with the old ones may be used
-            model = contract_model(seed=1)
-            policy.load_weights(model.named_parameters(), version=1)
-        keys = [key for key in range(11) if (key + t) % 3]  # not everyone answers every time
-        asked = dict(zip(keys, prompts(len(keys), seed=t), strict=True))
-        requests = [Request(key, ids, not rows[key], 100 * t + key, 9) for key, ids in asked.items()]
-        for request, generation in zip(
-            requests, policy.generate(requests, Sampling(temperature)), strict=True
-        ):
-            row = rows[request.key]
-            row += request.ids
-            expected = full_logps(model, row, generation.ids, temperature)
-            assert generation.logps == pytest.approx(expected, **NEAR)
-            assert max(generation.ids) < VOCAB
-            row += generation.ids
+    rows = check_rows_over_time(policy, model, contract_model(seed=1), temperature, prompts, NEAR)
+    assert max(max(row) for row in rows) < VOCAB
 
 
 def test_long_shared_prompts_are_computed_again_with_new_weights(policy_of):

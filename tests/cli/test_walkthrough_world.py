@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.walkthrough import copy_of_the_project, follow, lint, run_in
+from tests.walkthrough import lint, run_in, walked
 
 TITLE = "Adding an environment"
 
@@ -12,10 +12,7 @@ TITLE = "Adding an environment"
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the project with the page's world in it, and what the page made."""
-    tree = copy_of_the_project(tmp_path_factory.mktemp("world"))
-    made = follow(tree, TITLE)
-    run_in(tree, "-m", "commands.docs")
-    return tree, made
+    return walked(tmp_path_factory.mktemp("world"), TITLE)
 
 
 def test_the_page_touches_the_worlds_folder_its_line_and_its_presets(tree):

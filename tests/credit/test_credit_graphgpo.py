@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from credit.pipeline import Pipeline
 from credit.stages.graphgpo import distances_to, goal_distances
-from credit.table import TERMINAL, StepTable
-from tests.credit.walks import grouped, groups_of_walks, table_of
+from credit.table import TERMINAL
+from tests.credit.walks import grouped, groups_of_walks, table_of, unknown_end
 
 FAST = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -75,15 +75,7 @@ def test_a_place_called_success_is_not_the_goal():
 
 
 def test_where_a_failures_end_is_not_known_it_leads_nowhere():
-    table = StepTable(
-        group=[0, 0],
-        trajectory=[0, 1],
-        t=[0, 0],
-        reward=[10, 0],
-        outcome=[10, 0],
-        success=[1, 0],
-        anchor=["s", "s"],
-    )
+    table = unknown_end()
     assert table.next_anchor.tolist() == [TERMINAL, TERMINAL]
     assert goal_distances(table)[1].tolist() == [0, 2]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from credit.pipeline import Pipeline
 from credit.stages import sso
-from credit.table import StepTable
-from tests.credit.walks import grouped, groups_of_walks, table_of
+from tests.credit.walks import grouped, groups_of_walks, table_of, unknown_end
 
 FAST = settings(max_examples=30, deadline=None, derandomize=True)
 
@@ -151,15 +150,7 @@ def test_rewards_may_be_discounted_along_the_trajectory():
 
 
 def test_an_unknown_end_changes_nothing():
-    table = StepTable(
-        group=[0, 0],
-        trajectory=[0, 1],
-        t=[0, 0],
-        reward=[10, 0],
-        outcome=[10, 0],
-        success=[1, 0],
-        anchor=["s", "s"],
-    )
+    table = unknown_end()
     result = run(table, KNOWN)
     assert result.columns["sso.novel"].tolist() == [1, 0]
     assert result.returns[1] == 0.0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.walkthrough import copy_of_the_project, follow, lint, run_in
+from tests.walkthrough import lint, run_in, walked
 
 TITLE = "Adding a credit method"
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
@@ -13,10 +13,7 @@ PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the project with the page's method in it, and what the page made."""
-    tree = copy_of_the_project(tmp_path_factory.mktemp("method"))
-    made = follow(tree, TITLE)
-    run_in(tree, "-m", "commands.docs")
-    return tree, made
+    return walked(tmp_path_factory.mktemp("method"), TITLE)
 
 
 def test_the_page_makes_one_stage_one_method_file_and_one_test(tree):

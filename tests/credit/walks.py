@@ -38,3 +38,16 @@ walks = st.builds(
     st.sampled_from("abc!!"),
 )
 groups_of_walks = st.lists(st.lists(walks, min_size=1, max_size=4), max_size=3)
+
+
+def unknown_end():
+    """A success and a failure of one step from the same place; where the failure led is not known."""
+    return StepTable(
+        group=[0, 0],
+        trajectory=[0, 1],
+        t=[0, 0],
+        reward=[10, 0],
+        outcome=[10, 0],
+        success=[1, 0],
+        anchor=["s", "s"],
+    )

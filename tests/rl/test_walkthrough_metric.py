@@ -2,16 +2,13 @@
 
 import pytest
 
-from tests.walkthrough import copy_of_the_project, follow, lint, run_in
+from tests.walkthrough import lint, run_in, walked
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the project with the page's metric in it, and what the page made."""
-    tree = copy_of_the_project(tmp_path_factory.mktemp("metric"))
-    made = follow(tree, "Adding a metric")
-    run_in(tree, "-m", "commands.docs")
-    return tree, made
+    return walked(tmp_path_factory.mktemp("metric"), "Adding a metric")
 
 
 def test_lint_and_the_tests_that_go_over_all_metrics_pass(tree):
