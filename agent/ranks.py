@@ -1,4 +1,4 @@
-"""The processes of a run, as far as those who work in them need to know."""
+"""What code that works in one of several processes needs to know of the others."""
 
 from __future__ import annotations
 

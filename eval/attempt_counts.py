@@ -1,4 +1,4 @@
-"""What is kept of an attempt at a task, and the counts over many."""
+"""The record of one attempt at a task, and counts over many attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run: which one it is, and by how much having chosen it flatters its result."""
+"""The best checkpoint of a run, and by how much choosing it flatters its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as people read them; the report's template filters."""
+"""Formats figures for people; also the filters of report templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks were played: the list a run and an evaluation leave, and an evaluation can be given."""
+"""Manifests: the list of tasks that a run trained on or an evaluation played."""
 
 from __future__ import annotations
 

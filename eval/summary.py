@@ -1,4 +1,4 @@
-"""The one line a run ends with, and the small file README tables are filled from."""
+"""The last line a run prints, and the small file from which README tables are filled."""
 
 from __future__ import annotations
 

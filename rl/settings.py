@@ -1,4 +1,4 @@
-"""What `rl.loop.train` is told, bundled by subject."""
+"""What `rl.loop.train` is given: rollout settings, schedule and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learner → policy: the weights a rollout samples with are those the learner holds."""
+"""Sends the learner's weights to the policy, and checks that both give the same log-probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks an update plays: a pure function of seed and position, so a resumed run draws the same."""
+"""Which tasks an update plays: a pure function of seed and position, so a resumed run plays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a server, whatever it serves."""
+"""Errors of servers, whatever they serve."""
 
 from __future__ import annotations
 

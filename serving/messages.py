@@ -1,4 +1,4 @@
-"""What all messages of the project's servers have in common."""
+"""The base of all messages between the project's servers and their clients."""
 
 from __future__ import annotations
 

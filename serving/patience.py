@@ -1,4 +1,4 @@
-"""Cuts off who connects, or begins a request, and then does not send its headers."""
+"""Cuts off clients that connect, or begin a request, and never send its headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server until its signal: then it takes nothing new, and ends what is open."""
+"""Runs a server until a signal; then it takes nothing new and finishes what is open."""
 
 from __future__ import annotations
 

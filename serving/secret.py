@@ -1,4 +1,4 @@
-"""The token of servers, on both sides."""
+"""Reads the token that a server and its clients share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has to do with one policy server: two threads, one that sends requests and one that fetches."""
+"""The connection to one policy server: one thread sends requests, another fetches responses."""
 
 from __future__ import annotations
 

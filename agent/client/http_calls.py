@@ -1,4 +1,4 @@
-"""Calls to one policy server, made again until they succeed or there is no point in it."""
+"""HTTP calls to one policy server, retried until they succeed or retrying is pointless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every backend asks of its requests and of the weights it takes, said once."""
+"""Checks that every backend makes of its requests and of the weights it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From logits to tokens, and what else is recorded of the distribution they were drawn from."""
+"""Samples tokens from logits, and records entropy and likely candidates where asked for."""
 
 from __future__ import annotations
 

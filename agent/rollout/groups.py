@@ -1,4 +1,4 @@
-"""Who plays, in which order, and what becomes of a group whose environments fail."""
+"""Which group plays next, and what happens to a group whose environments fail."""
 
 from __future__ import annotations
 

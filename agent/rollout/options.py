@@ -1,4 +1,4 @@
-"""How a rollout is run, as far as its callers say."""
+"""The options of a rollout."""
 
 from __future__ import annotations
 

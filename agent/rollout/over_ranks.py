@@ -1,4 +1,4 @@
-"""A rollout played by several processes: each plays its share of the groups, and each gets all of them."""
+"""Splits a rollout over processes: each plays its share of the groups, and all get the whole."""
 
 from __future__ import annotations
 

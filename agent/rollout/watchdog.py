@@ -1,4 +1,4 @@
-"""Ends a process that has stopped getting anywhere, and shows where it stood."""
+"""Ends a process that makes no progress any more, and prints where it stood."""
 
 from __future__ import annotations
 

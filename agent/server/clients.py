@@ -1,4 +1,4 @@
-"""What a server remembers of a client: its conversations, and the answers it has not acknowledged."""
+"""What a server keeps per client: its conversations, and responses it has not acknowledged."""
 
 from __future__ import annotations
 

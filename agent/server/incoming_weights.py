@@ -1,4 +1,4 @@
-"""One transfer of weights as it comes to a server: requests bring buckets, the policy's thread takes them."""
+"""One transfer of weights, on the server: requests bring buckets, the policy's thread takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which weights a server samples from: from the beginning of a transfer to the end of a whole one, none."""
+"""Which weights a server samples from; while a transfer is under way, none."""
 
 from __future__ import annotations
 

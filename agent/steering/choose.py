@@ -1,4 +1,4 @@
-"""Which class steers the rollout under which credit stage."""
+"""Maps each steering stage to its implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CoPO's hand in the rollout: each step is answered again at the other levels of thinking."""
+"""CoPO during the rollout: each step is also answered at the other levels of thinking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T2PO's hand in the rollout; the rules are `credit.parts.t2po_rules`'s."""
+"""T2PO during the rollout; its rules are in `credit.parts.t2po_rules`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One environment server as a client sees it: a thread that talks to it, and the state that talk is in."""
+"""The connection to one environment server: the thread that talks to it, and its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories in worker processes of this machine, which may die or hang and take nothing with them."""
+"""Plays trajectories in worker processes; one that dies or hangs costs no trajectory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories on environment servers: balanced, retried, played again elsewhere where a server is lost."""
+"""Plays trajectories on environment servers: balanced, retried, begun again where a server is lost."""
 
 from __future__ import annotations
 

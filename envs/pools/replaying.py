@@ -1,4 +1,4 @@
-"""What pools whose back ends can be lost have in common: what they know of each trajectory, and checks."""
+"""What pools whose workers or servers can be lost have in common: traces, and checks on replay."""
 
 from __future__ import annotations
 

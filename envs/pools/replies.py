@@ -1,4 +1,4 @@
-"""What pools exchange and remember: replies, failures, and the trace a trajectory is played again from."""
+"""What pools exchange: replies, failures, and the trace from which a trajectory is replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environment is played, exactly: two ends that agree on it give the same trajectories."""
+"""Describes an environment exactly: two ends that agree on it give the same trajectories."""
 
 from __future__ import annotations
 

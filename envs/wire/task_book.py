@@ -1,4 +1,4 @@
-"""Tasks travel by id and digest; a server has them listed, or is sent the content once."""
+"""The tasks of a server: known beforehand, or uploaded once; they travel by id and digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting runs as processes of this machine, one to a slot; clusters are in `launch_cluster`."""
+"""Starts runs as processes of this machine, one per slot; clusters are in `launch_cluster`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay is given: credit methods, and recorded trajectories as credit tables, an update at a time."""
+"""The input of a replay: credit methods, and recorded trajectories as one table per update."""
 
 from __future__ import annotations
 

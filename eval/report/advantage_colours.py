@@ -1,4 +1,4 @@
-"""Advantages as colours: blue above 0, orange below, as strong as they are large."""
+"""Colours for advantages: blue above 0, orange below, stronger with their size."""
 
 from __future__ import annotations
 

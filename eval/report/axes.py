@@ -1,4 +1,4 @@
-"""Ends of axes: a picture must not make equal values look different, nor a share leave [0, 1]."""
+"""Limits of axes: equal values must not look different, and no share lies outside [0, 1]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On what a run ran: recorded when it starts, shown by the report."""
+"""The machine and software a run used: recorded when it starts, shown by the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one way pages are rendered: escaping on, unknown names an error, figures as people read them."""
+"""Renders pages: escaping on, unknown names an error, figures formatted for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the address line asks of a run's trajectories."""
+"""The filters in the address of a run's trajectories."""
 
 from __future__ import annotations
 

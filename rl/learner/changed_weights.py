@@ -1,4 +1,4 @@
-"""How many weights an update changed, as the policy gets them."""
+"""How many weights an update changed, measured on what the policy receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the learner needs of a training engine; one file an engine implements it."""
+"""What the learner needs of a training engine; each engine has a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where searches stand in the environments: one copy in the pool for each state that is answered in."""
+"""The copies of environments a search plays in: one per state that it answers in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an update by search reports of its many small updates."""
+"""Metrics and credit of an update by search, collected over its many small updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search remembers: states to answer in, answers that were played."""
+"""What a search remembers: states still to answer in, and answers that were played."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a line an update, and on a terminal a live panel about the one in progress."""
+"""The progress shown on the terminal: one line per update, and a live panel for the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's figures go: `metrics.jsonl` always; Weights & Biases, TensorBoard and the like mirror it."""
+"""Records metrics in `metrics.jsonl`; Weights & Biases, TensorBoard and others mirror them."""
 
 from __future__ import annotations
 

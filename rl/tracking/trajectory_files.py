@@ -1,4 +1,4 @@
-"""What mirrors show of an update beyond its metrics, read from the file of its trajectories."""
+"""What mirrors show beyond metrics, read from the file of an update's trajectories."""
 
 from __future__ import annotations
 
