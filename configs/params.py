@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -30,7 +31,7 @@ def param(
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(ABC):
     """Base of classes whose fields are made by `param`: each is checked when an instance is made.
 
     Raises:
@@ -46,9 +47,9 @@ class Checked:
             object.__setattr__(self, option.name, value)
 
     @classmethod
+    @abstractmethod
     def place(cls) -> str:
         """Where the options stand in a configuration, for messages."""
-        raise NotImplementedError
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Any:
