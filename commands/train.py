@@ -47,7 +47,7 @@ from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
 from rl.sync import Contract
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
 
@@ -209,7 +209,7 @@ def _outputs(
 ) -> Outputs:
     """Where a process's results go; only the first process writes more than checkpoints."""
     config = loaded.config
-    progress = Progress(config.train.updates, config.trajectories, console)
+    progress = ProgressPanel(config.train.updates, config.trajectories, console)
     tracker = NoTracker()
     if lead:
         record(loaded, run_dir)

@@ -61,7 +61,7 @@ class TrainConfig(Section):
         None,
         ge=1,
         description="Limit of rows per optimiser step, instead of `minibatches` (papers: 256 or 64). The "
-        "more rows per update has, the more steps it takes; step-wise, longer trajectories mean more rows.",
+        "more rows an update has, the more steps it takes; step-wise, longer trajectories mean more rows.",
     )
     token_budget: int = Field(
         16384, ge=64, description="Limit of padded tokens per forward pass (affects memory only)."

@@ -43,33 +43,33 @@ def collect(
     seed: int,
     on_progress: Progress | None = None,
 ) -> Collected:
-    """Rolls out until `play.groups` groups pass all filters, or the tries are used up.
+    """Rolls out until `settings.groups` groups pass all filters, or the tries are used up.
 
-    The first try plays `play.groups` tasks, and so does every other unless the first filter's `refill` is
+    The first try plays `settings.groups` tasks, and so does every other unless the first filter's `refill` is
     `missing`, the default: as many as are missing then. The last try (the smallest `max_batches` among the
-    filters; 1 without any) is not filtered, but what passes goes first. More groups than `play.groups`, which
-    whole batches may give, are cut, unless `refill` is `batch_all`. Groups that failed are replaced by the
-    next tasks, also after the last try.
+    filters; 1 without any) is not filtered, but what passes goes first. More groups than `settings.groups`,
+    which whole batches may give, are cut, unless `refill` is `batch_all`. Groups that failed are replaced by
+    the next tasks, also after the last try.
 
     A group's number is its task's place in the order of draws over the run, so numbers are unique, and
     seeds, which derive from them, depend neither on what was dropped nor on what ended first.
 
-    `play.early_stop` changes nothing but the work done: with `refill: batch` the groups are cut in order of
-    their numbers, so once enough groups have passed, all behind the last of them can be stopped. It relies on
-    filters that judge each group by itself, as all of `credit/` do. Without filters, or where only what is
+    `settings.early_stop` changes nothing but the work done: with `refill: batch` the groups are cut in order
+    of their numbers, so once enough groups have passed, all behind the last of them can be stopped. It relies
+    on filters that judge each group by itself, as all of `credit/` do. Without filters, or where only what is
     missing is played, every group counts and none is ever stopped. Stopping a group for its own trajectories
     would not be sound: those that are decided early are the easy ones and the hopeless ones.
 
     Args:
         policy: Samples.
-        play: Tasks, environments and sampling.
+        settings: Tasks, environments and sampling.
         filters: Of the credit method.
         position: Tasks drawn before these, over the run.
         seed: Of the run.
         on_progress: Called with (trajectories done, tokens sampled) over all tries.
 
     Returns:
-        At least `play.groups` groups, of `play.groups + extra_tasks` tasks drawn.
+        At least `settings.groups` groups, of `settings.groups + extra_tasks` tasks drawn.
 
     Raises:
         RolloutError: an environment failed and that ends the rollout, or every group of a try failed.

@@ -18,7 +18,7 @@ from rl.probes.probes import ProbeOptions
 from rl.search.searcher import Searcher
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
 from rl.sync import sync
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.timing import Clock
 from rl.update import Updater
 
@@ -103,7 +103,7 @@ def _due(update: int, every: int, last: int) -> bool:
 
 
 def _evaluate(
-    evaluate: Evaluate, policy: Policy, state: TrainState, progress: Progress, choose_by: str | None
+    evaluate: Evaluate, policy: Policy, state: TrainState, progress: ProgressPanel, choose_by: str | None
 ) -> tuple[dict[str, float], TrainState]:
     """Evaluates, and remembers the best so far: the highest success, or what the best is kept by.
 

@@ -17,7 +17,7 @@ from envs.base import Task
 from rl.checkpoint import Checkpoints
 from rl.rows.assemble import TokenRow, step_table
 from rl.sync import Contract
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
 
@@ -94,4 +94,4 @@ class Outputs:
     tracker: Tracker | NoTracker
     checkpoints: Checkpoints
     store: TrajectoryStore
-    progress: Progress
+    progress: ProgressPanel

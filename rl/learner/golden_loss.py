@@ -24,7 +24,7 @@ def check_golden_case(case: Mapping[str, Any]) -> str | None:
             clip configuration and the reference's results.
 
     Returns:
-        None if everything agrees, else one line a figure that does not (name, got, expected).
+        None if everything agrees, else one line per figure that does not (name, got, expected).
     """
     failures: list[str] = []
     mask_SL = np.asarray(case["response_mask"], dtype=bool)

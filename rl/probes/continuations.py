@@ -115,7 +115,7 @@ class Continuations:
         Args:
             policy: With the weights that played `groups`.
             groups: Of one rollout.
-            play: As in the rollout.
+            settings: As in the rollout.
             seed: Of the run.
         """
         self.metrics: dict[str, float] = {}

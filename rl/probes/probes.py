@@ -107,7 +107,7 @@ class Probes:
             policy: Plays continuations; at every call it has the learner's weights.
             learner: Its module scores tokens.
             pipeline: Says what it needs.
-            play: As in the rollout.
+            settings: As in the rollout.
             options: How to measure; None for the defaults.
             services: The other services, by name.
             seed: Of the run.

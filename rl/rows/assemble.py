@@ -94,7 +94,7 @@ def by_token(
     Args:
         groups: Of one rollout.
         rows: `token_rows` of them, nothing masked.
-        values: For each row, one a span token, laid out like `TokenRow.logp_sampled`.
+        values: For each row, one per span token, laid out like `TokenRow.logp_sampled`.
 
     Returns:
         For each step, in the order of `step_table`, one per response token: None where the token was not
@@ -252,7 +252,7 @@ def _check_step(trajectory: Trajectory, step: Step, position: int, *, row_open: 
     if len(step.logp_sampled) != len(step.response_ids):
         raise ValueError(
             f"{where} has {len(step.response_ids)} response tokens but {len(step.logp_sampled)} "
-            "log-probabilities; the policy must return one a sampled token"
+            "log-probabilities; the policy must return one per sampled token"
         )
 
 

@@ -137,7 +137,11 @@ class _Run:
         return list(searches.values())
 
     def _round(self, active: Sequence[Search]) -> None:
-        """One state of every search: answers, plays, trains, goes on."""
+        """One state of every search: answers, plays, trains, goes on.
+
+        It trains before it goes on, so that the states below are answered by a policy that has learnt from
+        this one: that is what 3SPO's post-step updates are for. Returns then decide which answers are followed.
+        """
         nodes = self._go(self._chosen(active))
         answers = self._answers(nodes)
         tried = self._tried(nodes, answers)
@@ -151,10 +155,12 @@ class _Run:
         """The state each search answers in, and how often; those that turn back are through with theirs."""
         nodes = [(search, search.stack.pop()) for search in active]
         states = [node.observation.anchor for _, node in nodes]
+        # By what is known of the state so far: 0 answers where trying has not helped, more where it may.
         wanted = self._s.tree_search.samples(self._s.sso, self._statistics, states)
         chosen = []
         for (search, node), n in zip(nodes, wanted.tolist(), strict=True):
             if n == 0 and node.path:
+                # Turned back: the path counts as a failure, and the next state on the stack has its turn.
                 self._report.counts["turned_back"] += 1
                 self._found(search, node.path)
                 self._places.release(node.key)
@@ -253,12 +259,15 @@ class _Run:
                 self._found(search, path, member.outcome)
                 self._places.release(member.key)
             elif following:
+                # Only the best answer's copy is kept: few of the others are ever come back to.
                 following.append(Node(path, member.step.next_observation, None))
                 self._places.release(member.key)
             else:
                 following.append(Node(path, member.step.next_observation, member.key))
         won = any(tr.success for tr in search.found)
+        # Depth first: the best answer goes on top of the stack and is the next state.
         search.stack += reversed(following)
+        # A success, or as many trajectories as a group has, ends the task's search.
         if won or len(search.found) >= self._s.settings.group_size:
             for left in search.stack:
                 self._places.release(left.key)

@@ -79,8 +79,8 @@ METRICS: dict[str, tuple[str, str]] = {
     ),
     "train/kl_moved": (
         "nats",
-        "k3 estimate of KL(before ‖ after the update) a token, on rows with about 1/64 of its tokens, scored "
-        "before its first optimiser step and after its last",
+        "k3 estimate of KL(before ‖ after the update) per token, on rows with about 1/64 of its tokens, "
+        "scored before its first optimiser step and after its last",
     ),
     "train/weights_changed": (
         "share",

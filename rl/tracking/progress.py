@@ -18,7 +18,7 @@ _HEADER_EVERY = 25
 _BAR = 28  # characters
 
 
-class Progress:
+class ProgressPanel:
     """Prints to the console given; plain lines where it is no terminal."""
 
     def __init__(self, updates: int, trajectories: int, console: Console | None = None) -> None:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 
 
 class Clock:
     """`with clock("rollout"): …` times a part and tells the progress display about it."""
 
-    def __init__(self, update: int, progress: Progress) -> None:
+    def __init__(self, update: int, progress: ProgressPanel) -> None:
         """Starts the update's time."""
         self._update, self._progress = update, progress
         self._began = time.perf_counter()

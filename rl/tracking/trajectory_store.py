@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the import takes a second that runs without a store need no
 
 
 class TrajectoryStore:
-    """The folder `trajectories/` of a run: one `NNNN.parquet` an update kept."""
+    """The folder `trajectories/` of a run: one `NNNN.parquet` per update that is kept."""
 
     def __init__(self, folder: Path, every: int = 1) -> None:
         """Creates no folder before there is something to write.

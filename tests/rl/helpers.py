@@ -34,7 +34,7 @@ from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.rows.assemble import TokenRow, token_rows
 from rl.settings import MaskedRows, Outputs, RolloutSettings, RunSchedule
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import Mirror, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
 from tests.toy import ScriptedPolicy, ToyEnv, scripted_expert, tiny_model, toy_tasks, toy_tokenizer
@@ -243,7 +243,7 @@ def toy_run(
         tracker=Tracker(run_dir, mirrors=mirrors, resume_update=state.update if resume else None),
         checkpoints=checkpoints,
         store=TrajectoryStore(run_dir / "trajectories"),
-        progress=Progress(updates, groups * group_size, Console(file=io.StringIO())),
+        progress=ProgressPanel(updates, groups * group_size, Console(file=io.StringIO())),
     )
     state = train(
         toy.policy(),

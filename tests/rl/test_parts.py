@@ -10,7 +10,7 @@ from rl.learner.schedule import LearningRate
 from rl.sync import Contract, SyncError, probe_gap, sync
 from rl.task_order import draw
 from rl.tracking.metrics import METRICS, render_table, rollout_metrics
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from tests.rl.helpers import make_learner, pretrained_toy, random_groups
 from tests.toy import tiny_model
 
@@ -107,7 +107,7 @@ def test_the_table_of_metrics_has_every_metric():
 
 def test_progress_without_a_terminal_is_plain_lines():
     console = Console(file=io.StringIO(), width=40, soft_wrap=True, highlight=False)
-    progress = Progress(40, 128, console)
+    progress = ProgressPanel(40, 128, console)
     progress.stage(1, "rollout")
     progress.trajectories(3, 100)
     progress.line(1, {"rollout/success": 0.25, "time/update": 3.0, "time/rollout": 2.0})
@@ -124,7 +124,7 @@ def test_progress_without_a_terminal_is_plain_lines():
 
 def test_progress_on_a_terminal_cleans_up():
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    progress = Progress(2, 8, console)
+    progress = ProgressPanel(2, 8, console)
     progress.stage(1, "rollout")
     progress.trajectories(3, 100)
     progress.line(1, {"rollout/success": 0.25})

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from rl.tracking import progress as module
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 
 METRICS = {
     "rollout/success": 0.25,
@@ -27,7 +27,7 @@ def clock(monkeypatch):
 
 def played(clock, console):
     """Update 3 of 12 took 10 s; 4 s into update 4, 800 tokens are sampled."""
-    progress = Progress(12, 16, console)
+    progress = ProgressPanel(12, 16, console)
     progress.stage(3, "rollout")
     clock[0] += 10
     progress.line(3, METRICS)
@@ -73,7 +73,7 @@ def test_the_kl_shown_is_the_one_that_moves():
         ([moved | {"train/kl_ref": 0.0}], [("KL-ref", "0.0e+00")]),
     ):
         console = Console(file=io.StringIO(), width=200)
-        progress = Progress(12, 16, console)
+        progress = ProgressPanel(12, 16, console)
         for update, metrics in enumerate(series, start=1):
             progress.line(update, metrics)
         assert kl_column(console) == expected

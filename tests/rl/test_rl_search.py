@@ -17,7 +17,7 @@ from rl.learner.mismatch import Prepared
 from rl.search.searcher import Searcher
 from rl.settings import RolloutSettings, RunSchedule
 from rl.tracking.metrics import describe
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.timing import Clock
 from tests.agent.streaming import BrokenPool, ShuffledPool
 from tests.toy import ScriptedPolicy, ToyEnv, ToyTask, respond, toy_tokenizer
@@ -65,7 +65,7 @@ def search(said, *, state=None, environments=ToyEnv, group_size=3, on_failure="s
         ),
         schedule=RunSchedule(1, 0),
     )
-    clock = Clock(1, Progress(1, 1, Console(file=io.StringIO())))
+    clock = Clock(1, ProgressPanel(1, 1, Console(file=io.StringIO())))
     done = searcher(TrainState(credit={} if state is None else {"sso": state}), clock)
     assert next(words, None) is None and policy.live == set()
     assert all(describe(name) for name in done.metrics)

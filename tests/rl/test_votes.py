@@ -17,7 +17,7 @@ from rl.collect import collect
 from rl.learner.loss import LossOptions
 from rl.rows.assemble import step_table, token_rows
 from rl.settings import RolloutSettings, RunSchedule
-from rl.tracking.progress import Progress
+from rl.tracking.progress import ProgressPanel
 from rl.tracking.timing import Clock
 from rl.tracking.tracker import read_metrics
 from rl.tracking.trajectory_store import TrajectoryStore
@@ -92,7 +92,7 @@ def an_update(masked_rows, loss, *, mangle=()):
         settings=play_of(toy, masked_rows=masked_rows),
         schedule=RunSchedule(1, seed=3),
     )
-    return updater(TrainState(), Clock(1, Progress(1, 16))), order
+    return updater(TrainState(), Clock(1, ProgressPanel(1, 16))), order
 
 
 MASK = LossOptions(mismatch="mask", mismatch_cap=2.0)

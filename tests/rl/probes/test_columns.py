@@ -203,12 +203,12 @@ def test_a_peers_text_loses_whole_first_steps_to_the_window_then_all(world):
     assert len(peer.steps) > 1
     for first in range(len(peer.steps)):
         context = peer_context(world, peer, first)
-        for spare in (0, 1):
+        for slack in (0, 1):
             told = peer_rows(
                 [row],
                 groups,
                 world.prompts,
-                window=len(row.ids) + len(context) + spare,
+                window=len(row.ids) + len(context) + slack,
                 which="random",
                 seed=0,
             )

@@ -89,9 +89,9 @@ def test_trouble_ahead_is_raised_where_the_result_is_asked_for():
         release.wait(10)
         raise OSError("the environments are gone")
 
-    ahead = Prefetch(work)
+    prefetched = Prefetch(work)
     release.set()
-    ahead.wait()
+    prefetched.wait()
     with pytest.raises(OSError, match="the environments are gone"):
-        ahead.take()
+        prefetched.take()
     assert Prefetch(lambda: 3).take() == 3
