@@ -140,7 +140,7 @@ class _Run:
         """One state of every search: answers, plays, trains, goes on.
 
         It trains before it goes on, so that the states below are answered by a policy that has learnt from
-        this one: that is what 3SPO's post-step updates are for. Returns then decide which answers are followed.
+        this one: that is what 3SPO's post-step updates are for. Returns decide which answers are followed.
         """
         nodes = self._go(self._chosen(active))
         answers = self._answers(nodes)
