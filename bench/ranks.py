@@ -2,7 +2,7 @@
 
     python -m bench.ranks [--ranks 1 2 4]
 
-Each case is five updates of a small model under DeepSpeed; the plain torch engine, one process, is the truth.
+Each case is five updates of a small model; the plain torch engine in one process is the truth.
 Said are the largest difference of an update's loss, of a weight after the last update, and the distance of
 the weights as a share of the way they went. The table goes between `<!-- ranks -->` and `<!-- /ranks -->` of
 docs/gpu.md.
@@ -223,6 +223,7 @@ def drift(got: Trained, expected: Trained) -> float:
 
 
 CASES = [
+    *(Case(None, lora=lora, dtype=dtype) for dtype in ("float32", "bfloat16") for lora in (False, True)),
     *(Case(stage, lora=lora) for lora in (False, True) for stage in (1, 2, 3)),
     *(Case(stage, budget=4096) for stage in (1, 3)),
     *(Case(stage, offload=True) for stage in (1, 2, 3)),
@@ -257,7 +258,8 @@ def table(rank_counts: Sequence[int], cases: Sequence[Case] = CASES) -> str:
 
 
 def _name(case: Case) -> str:
-    parts = [f"ZeRO-{case.stage}", "adapters" if case.lora else "all weights"]
+    engine = "torch" if case.stage is None else f"ZeRO-{case.stage}"
+    parts = [engine, "adapters" if case.lora else "all weights"]
     parts += ["bfloat16"] * (case.dtype == "bfloat16") + ["offload"] * case.offload
     parts += ["one micro-batch"] * (case.budget >= 4096)
     return ", ".join(parts)

@@ -26,6 +26,7 @@ from commands.build.pools import open_pool
 from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
 from commands.build.terminal import open_console, use_threads
+from commands.processes import process_count
 from commands.run_folder import record, start
 from configs.check import validate
 from configs.load import Loaded, plain
@@ -61,15 +62,17 @@ def run(
 ) -> None:
     """Trains an experiment into `out` (or a new folder), or goes on with a run; prints its result at the end.
 
-    `nproc` is the number of processes with DeepSpeed, and of CPU threads with the torch engine.
+    `nproc` is the number of processes; without, `commands.processes` decides.
     """
     loaded, run_dir = start(experiment, overrides, resume, out)
-    if nproc is not None and loaded.config.train.engine == "torch":
-        loaded = replace(loaded, config=loaded.config.model_copy(update={"threads": nproc}))
-    elif nproc is not None and "RANK" not in os.environ:
-        _launch(nproc, experiment, overrides, resume, run_dir)
+    check_world(loaded)
+    pipeline = credit_pipeline(loaded)
+    processes = process_count(loaded.config, pipeline, nproc)
+    if processes > 1 and "RANK" not in os.environ:
+        _launch(processes, experiment, overrides, resume, run_dir)
         return
-    _train(loaded, run_dir, resumed=resume is not None)
+    loaded = replace(loaded, config=loaded.config.model_copy(update={"processes": processes}))
+    _train(loaded, pipeline, run_dir, resumed=resume is not None)
 
 
 def _launch(
@@ -86,11 +89,9 @@ def _launch(
         raise SystemExit(code)
 
 
-def _train(loaded: Loaded, run_dir: Path, *, resumed: bool) -> None:
+def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) -> None:
     """Trains, in every process of a run; only the first process writes files."""
     config = loaded.config
-    check_world(loaded)
-    pipeline = credit_pipeline(loaded)
     use_threads(config.threads)
     ranks = join(config)
     # Credit is computed by the first process: the others need no scorer.

@@ -40,6 +40,7 @@ NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "train.timeout_s": (NOTHING, "when a process that does not answer is given up"),
     "eval.every": (MEASURED, "how often the policy is evaluated on the way"),
     "rollout.early_stop": (MEASURED, "stops groups that would be cut; rollout metrics leave them out"),
+    "processes": (ROUNDING, "sums are split among the processes, responses computed together are others"),
     "threads": (ROUNDING, "sums are split among the threads"),
     "rollout.max_parallel": (ROUNDING, "responses sampled together; the draws are each trajectory's own"),
     "eval.max_parallel": (ROUNDING, "as rollout.max_parallel"),

@@ -62,6 +62,7 @@ def renamed(
 
 def recorded(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run folder's configuration (it lists every option) as this version would have written it."""
+    config = {"processes": 1, **config}  # before there was the option, one process was the default
     env = config.get("env")
     if isinstance(env, Mapping) and isinstance(env.get("webshop"), Mapping):
         known = env["webshop"] if env.get("name") == "webshop" else {}

@@ -204,7 +204,15 @@ class Config(Section):
 
     name: str = Field("run", description="Name of the experiment; part of the run id.")
     seed: int = Field(0, ge=0, description="The one seed from which all others are derived.")
-    threads: int = Field(0, ge=0, description="CPU threads of torch (0: all cores).")
+    processes: int = Field(
+        0,
+        ge=0,
+        description="Equal processes that share rollouts, evaluations and training (0: one per physical core "
+        "where all is plain PyTorch on a CPU, else one). A run that is resumed keeps its number. `--nproc`.",
+    )
+    threads: int = Field(
+        0, ge=0, description="CPU threads of torch in each process (0: all cores, shared by the processes)."
+    )
     protocol: str | None = Field(
         None,
         description="Sets the training choices that papers seldom mention, all together: `verl_agent` (the "

@@ -64,7 +64,7 @@ class TrainConfig(Section):
         "more rows an update has, the more steps it takes; step-wise, longer trajectories mean more rows.",
     )
     token_budget: int = Field(
-        16384, ge=64, description="Limit of padded tokens per forward pass (affects memory only)."
+        16384, ge=64, description="Limit of tokens per forward pass (affects memory and speed only)."
     )
     lr: float = Field(1e-6, gt=0.0, description="Learning rate after warm-up.")
     lr_schedule: Literal["constant", "linear", "cosine"] = Field(

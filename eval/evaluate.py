@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from agent.policy import Policy, Sampling
 from agent.prompts.builder import PromptBuilder
-from agent.ranks import Alone, Ranks
+from agent.ranks import ALONE, Ranks
+from agent.rollout.groups import Part
 from agent.rollout.options import Environments, Progress, RolloutOptions
 from agent.rollout.over_ranks import play_shared, scaled
 from agent.rollout.rollout import Rollout
@@ -58,26 +59,26 @@ def evaluate(
     """
     started = time.perf_counter()
     check_ids([task.id for task in tasks])
-    ranks = ranks or Alone()
+    ranks = ranks or ALONE
+    attempts = [(task, attempt) for task in tasks for attempt in range(samples)]
 
-    def share(places: Sequence[int]) -> Rollout:
-        mine = [divmod(place, samples) for place in places]  # (task, attempt)
+    def share(part: Part) -> Rollout:
         return Rollout(
             policy,
             sampling,
             environments,
-            [tasks[task] for task, _ in mine],
+            [task for task, _ in attempts],
             group_size=1,
             prompts=prompts,
             max_parallel=max_parallel,
             seed=derive(seed, "eval"),
-            numbers=places,
-            names=[_name(tasks[task].id, attempt) for task, attempt in mine],
+            names=[_name(task.id, attempt) for task, attempt in attempts],
+            part=part,
             options=replace(options or RolloutOptions(), on_failure="drop"),
             on_progress=scaled(on_progress, ranks),
         )
 
-    groups, counts = play_shared(len(tasks) * samples, share, ranks)
+    groups, counts = play_shared(share, ranks, group_size=1)
     if counts.lost:
         lost = "\n  ".join(f"{task}: {message}" for task, message in counts.lost.items())
         raise EvalError(

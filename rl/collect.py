@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.policy import Policy, Sampling
-from agent.rollout.groups import OnGroup, RolloutCounts, RolloutError
+from agent.rollout.groups import OnGroup, Part, RolloutCounts, RolloutError
 from agent.rollout.options import Progress
 from agent.rollout.over_ranks import play_shared, scaled
 from agent.rollout.rollout import Rollout
@@ -127,24 +127,26 @@ def _play(
     """Plays the groups with these numbers, together with the other ranks."""
     tasks = draw(settings.tasks, len(numbers), position=numbers.start, seed=seed)
 
-    def share(places: Sequence[int]) -> Rollout:
+    def share(part: Part) -> Rollout:
         return Rollout(
             policy,
             Sampling(settings.temperature),
             settings.environments,
-            [tasks[place] for place in places],
+            tasks,
             group_size=settings.group_size,
             prompts=settings.prompts,
             max_parallel=settings.max_parallel,
             seed=seed,
-            numbers=[numbers[place] for place in places],
+            numbers=numbers,
+            part=part,
             options=settings.options,
             steering=settings.steering,
             on_group=on_group,
             on_progress=scaled(on_progress, settings.ranks),
         )
 
-    return play_shared(len(numbers), share, settings.ranks)
+    whole = on_group is not None or settings.options.on_failure == "reroll"
+    return play_shared(share, settings.ranks, settings.group_size, whole=whole)
 
 
 class _Enough:

@@ -18,6 +18,28 @@ OnFailure = Literal["stop", "drop", "reroll"]
 OnGroup = Callable[[Group], int | None]
 """Told of every complete group; returns the number of the first group that nobody needs any more, or None."""
 
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The share of a rollout that one of several processes plays.
+
+    Trajectories are dealt out one by one, so that all parts have members of all groups: a group's members are
+    alike in length, groups are not. `whole` deals out whole groups, where somebody has to see all of a group
+    while it is played.
+    """
+
+    rank: int = 0
+    size: int = 1
+    whole: bool = False
+
+    def members(self, place: int, group_size: int) -> list[int]:
+        """Which members of the group at this place among all belong to this part."""
+        if self.whole:
+            return list(range(group_size)) if place % self.size == self.rank else []
+        first = place * group_size
+        return [k for k in range(group_size) if (first + k) % self.size == self.rank]
+
+
 MAX_REROLLS = 2
 """Times a group is played again; then it is given up."""
 
@@ -42,6 +64,8 @@ class RolloutCounts:
     Attributes:
         failed: Trajectories that failed, by reason.
         rerolled: Groups played again.
+        dropped: Group's number → (its members that failed, task id, last message), while it is not known
+            whether enough members are left: other processes play the rest of the group.
         lost: Task id → message, of groups given up.
         stopped: Groups stopped, or left out, since nobody needed them.
         unplayed: Tokens sampled that are in no step of the groups returned.
@@ -49,6 +73,7 @@ class RolloutCounts:
 
     failed: Counter[str] = field(default_factory=Counter)
     rerolled: int = 0
+    dropped: dict[int, tuple[int, str, str]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     stopped: int = 0
     unplayed: int = 0
@@ -57,15 +82,23 @@ class RolloutCounts:
         """Takes another rollout's into this."""
         self.failed.update(other.failed)
         self.lost.update(other.lost)
+        for number, (failed, task, message) in other.dropped.items():
+            self.dropped[number] = (failed + self.dropped.get(number, (0, "", ""))[0], task, message)
         self.rerolled += other.rerolled
         self.stopped += other.stopped
         self.unplayed += other.unplayed
 
 
+def enough(left: int, group_size: int) -> bool:
+    """Whether a group of which so many members are left has something to compare."""
+    return left >= min(2, group_size)
+
+
 @dataclass(slots=True)
 class _Members:
-    """Of a group: those that ended, by index, and how many failed."""
+    """Of a group: how many play here, those that ended, by index, and how many failed."""
 
+    here: int
     ended: dict[int, Trajectory] = field(default_factory=dict)
     failed: int = 0
     attempt: int = 0
@@ -81,7 +114,8 @@ class Roster:
     A failure costs by `on_failure`:
         stop: the rollout.
         drop: the trajectory. A group that cannot have two members any more (one, where groups have one) has
-            nothing to compare and is given up: those of it in flight are abandoned.
+            nothing to compare and is given up: those of it in flight are abandoned (where other processes
+            play the rest of the group, they decide together, at the end: `over_ranks`).
         reroll: the group. It is played again from the same initial state with other draws of the policy,
             `MAX_REROLLS` times, then given up. So groups are whole, and no member is chosen by its luck.
 
@@ -94,6 +128,7 @@ class Roster:
         on_failure: See above.
         on_group: See `OnGroup`; what it makes superfluous is abandoned, and left out even where it has ended
             (else quick trajectories would be more likely to count).
+        part: What is played here; all of it has to be whole groups for `on_group` and `reroll`.
     """
 
     def __init__(
@@ -106,15 +141,21 @@ class Roster:
         names: Sequence[str] | None = None,
         on_failure: OnFailure = "stop",
         on_group: OnGroup | None = None,
+        part: Part | None = None,
     ) -> None:
+        part = part or Part()
+        if part.size > 1 and not part.whole and (on_group or on_failure == "reroll"):
+            raise ValueError("a part without whole groups can neither report groups nor play them again")
+        self._split = part.size > 1 and not part.whole
         self.counts = RolloutCounts()
         self.done = 0
         self._tasks, self._size, self._seed = tasks, group_size, seed
         self._numbers = range(len(tasks)) if numbers is None else numbers
         self._names = names or self._numbers
         self._on_failure, self._on_group = on_failure, on_group
-        self._groups = [_Members() for _ in tasks]
-        self._waiting = deque(Seat(g, k) for g in range(len(tasks)) for k in range(group_size))
+        members = [part.members(g, group_size) for g in range(len(tasks))]
+        self._groups = [_Members(len(some)) for some in members]
+        self._waiting = deque(Seat(g, k) for g, some in enumerate(members) for k in some)
         self._needed = len(tasks)
 
     @property
@@ -170,10 +211,17 @@ class Roster:
         if self._on_failure == "reroll" and group.attempt < MAX_REROLLS:
             self.counts.rerolled += 1
             self._clear(seat.group)
-            self._groups[seat.group] = _Members(attempt=group.attempt + 1)
+            self._groups[seat.group] = _Members(group.here, attempt=group.attempt + 1)
             again = [Seat(seat.group, k, group.attempt + 1) for k in range(self._size)]
             self._waiting.extendleft(reversed(again))
-        elif self._on_failure == "reroll" or self._size - group.failed < min(2, self._size):
+        elif self._split:
+            self.counts.dropped[self._numbers[seat.group]] = (
+                group.failed,
+                self._tasks[seat.group].id,
+                f"{reason}: {message}",
+            )
+            self._complete(seat.group)
+        elif self._on_failure == "reroll" or not enough(self._size - group.failed, self._size):
             self.counts.lost[self._tasks[seat.group].id] = f"{reason}: {message}"
             self._clear(seat.group)
             group.closed = True
@@ -191,7 +239,7 @@ class Roster:
     def _complete(self, number: int) -> None:
         """Closes a group whose last member is there, and asks whether later groups are still needed."""
         group = self._groups[number]
-        if len(group.ended) + group.failed < self._size:
+        if len(group.ended) + group.failed < group.here:
             return
         group.closed = True
         if self._on_group is None or number >= self._needed:

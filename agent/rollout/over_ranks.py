@@ -1,11 +1,11 @@
-"""Splits a rollout over processes: each plays its share of the groups, and all get the whole."""
+"""Splits a rollout over processes: each plays its share of the trajectories, and all get the whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from agent.ranks import Ranks
-from agent.rollout.groups import RolloutCounts, RolloutError
+from agent.rollout.groups import Part, RolloutCounts, RolloutError, enough
 from agent.rollout.options import Progress
 from agent.rollout.rollout import Rollout
 from agent.types import Group
@@ -13,17 +13,18 @@ from envs.base import EnvError
 
 
 def play_shared(
-    count: int, make: Callable[[Sequence[int]], Rollout], ranks: Ranks
+    make: Callable[[Part], Rollout], ranks: Ranks, group_size: int, *, whole: bool = False
 ) -> tuple[list[Group], RolloutCounts]:
-    """Plays `count` groups, every `ranks.size`-th of them here.
+    """Plays a rollout, a part of its trajectories here.
 
-    What a group plays like depends on its number or name alone, so it does not matter who plays it, but for
-    the last bits of batched arithmetic.
+    What a trajectory is like depends on its group's number or name and its index alone, so it does not matter
+    who plays it, but for the last bits of batched arithmetic.
 
     Args:
-        count: Groups over all ranks, the same on every rank.
-        make: Returns the rollout of the groups with these places among the `count`.
+        make: Returns the rollout of a part; on every rank of the same tasks.
         ranks: The processes that share it.
+        group_size: Trajectories per task.
+        whole: Deal out whole groups, see `Part`.
 
     Returns:
         All groups in order of their numbers, without those that failed, and what was counted on all ranks.
@@ -31,7 +32,7 @@ def play_shared(
     Raises:
         RolloutError: the rollout of some rank ended with an `EnvError`; all raise, naming all of them.
     """
-    running = make(range(ranks.rank, count, ranks.size))
+    running = make(Part(ranks.rank, ranks.size, whole))
     if ranks.size == 1:
         return running.play(), running.counts
     groups: list[Group] = []
@@ -47,8 +48,20 @@ def play_shared(
     counts = RolloutCounts()
     for _, counted, _ in everything:
         counts.add(counted)
-    played = [group for share, _, _ in everything for group in share]
-    return sorted(played, key=lambda group: group[0].group), counts
+    return _whole([group for share, _, _ in everything for group in share], counts, group_size), counts
+
+
+def _whole(parts: Sequence[Group], counts: RolloutCounts, group_size: int) -> list[Group]:
+    """Puts the members of each group together; gives up groups that have lost too many of them."""
+    members: dict[int, Group] = {}
+    for part in parts:
+        members.setdefault(part[0].group, []).extend(part)
+    for number, (failed, task, message) in counts.dropped.items():
+        if not enough(group_size - failed, group_size):
+            counts.lost[task] = message
+            counts.unplayed += sum(trajectory.tokens_sampled for trajectory in members.pop(number, []))
+    counts.dropped.clear()
+    return [sorted(members[number], key=lambda one: one.index) for number in sorted(members)]
 
 
 def scaled(on_progress: Progress | None, ranks: Ranks) -> Progress | None:

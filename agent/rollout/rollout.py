@@ -21,7 +21,7 @@ from typing import Any
 
 from agent.policy import Policy, Sampling
 from agent.prompts.builder import PromptBuilder
-from agent.rollout.groups import OnGroup, Roster
+from agent.rollout.groups import OnGroup, Part, Roster
 from agent.rollout.live import Live
 from agent.rollout.options import Environments, Progress, RolloutOptions
 from agent.rollout.watchdog import Watchdog
@@ -56,6 +56,7 @@ class Rollout:
         options: How it is run.
         steering: A method's hand in it; None: every response acts.
         on_group: See `agent.rollout.groups.OnGroup`.
+        part: Of the trajectories, those to play here; None: all.
         on_progress: Called when steps were played, with (trajectories done, tokens sampled).
 
     Attributes:
@@ -81,6 +82,7 @@ class Rollout:
         options: RolloutOptions | None = None,
         steering: Steering | None = None,
         on_group: OnGroup | None = None,
+        part: Part | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         if max_parallel < 1 or group_size < 1:
@@ -104,6 +106,7 @@ class Rollout:
             names=names,
             on_failure=self._options.on_failure,
             on_group=on_group,
+            part=part,
         )
         self.counts = self._roster.counts
         self._keys = count()

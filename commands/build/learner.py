@@ -8,10 +8,9 @@ import os
 import numpy as np
 from transformers import PreTrainedModel
 
-from agent.ranks import Alone, Ranks
+from agent.ranks import ALONE, Ranks
 from configs.schema import Config
 from configs.seeds import derive
-from configs.text import ConfigError
 from credit.pipeline import Pipeline
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
@@ -27,14 +26,9 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 
 
 def join(config: Config) -> Ranks:
-    """Joins the run's processes, if its engine has several. Must be called before the model is loaded."""
-    if config.train.engine == "torch":
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigError(
-                f"{os.environ['WORLD_SIZE']} processes were started, but train.engine=torch trains in one: "
-                "set train.engine=deepspeed (make: ZERO=2)"
-            )
-        return Alone()
+    """Joins the run's processes, if there are several. Must be called before the model is loaded."""
+    if config.train.engine == "torch" and int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
     from rl.learner.processes import Channel
     from rl.learner.processes import join as join_processes
 
@@ -116,4 +110,4 @@ def _engine(config: Config, model: PreTrainedModel) -> Engine:
         )
     from rl.learner.torch_engine import TorchEngine
 
-    return TorchEngine(model, options)
+    return TorchEngine(model, options, timeout_s=train.timeout_s)

@@ -30,7 +30,8 @@ def train(
         int | None,
         typer.Option(
             min=1,
-            help="Training processes, one per GPU (train.engine=deepspeed); with engine torch: CPU threads.",
+            help="Processes that share the work: one per GPU, or per CPU core (default: see option "
+            "`processes`).",
         ),
     ] = None,
 ) -> None:

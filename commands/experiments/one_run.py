@@ -57,10 +57,12 @@ def make_run(
     """
     options = point if options is None else options
     own = overrides(options)
+    # Several runs at a time use the cores better than several processes of one.
+    alone = [] if any(o.startswith("processes=") for o in (*fixed, *own)) else ["processes=1"]
     short = {name: value for name, value in point.items() if name != "seed"}
     spelled = ", ".join(f"{name.rpartition('.')[2]}={typed(value)}" for name, value in short.items())
     try:
-        loaded = load(experiment, [*fixed, *own])
+        loaded = load(experiment, [*alone, *fixed, *own])
         check_world(loaded)
         credit_pipeline(loaded)
     except ConfigError as error:
@@ -75,7 +77,7 @@ def make_run(
     run = Run(
         name=name,
         folder=folder / name,
-        arguments=(experiment, *fixed, *own, *logging),
+        arguments=(experiment, *alone, *fixed, *own, *logging),
         group=label or spelled or config.name,
         seed=config.seed,
         updates=config.train.updates,

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from rl.learner.engine import NonFiniteError, OptimOptions
 from rl.learner.forward import ResponseModel
 from rl.learner.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
-from rl.learner.processes import TIMEOUT_S, Channel, join, limit_waiting, waiting
+from rl.learner.processes import TIMEOUT_S, Channel, combined, join, limit_waiting, waiting
 from rl.learner.zero_state import ZeroState
 
 if not torch.cuda.is_available():
@@ -139,10 +139,8 @@ class DeepSpeedEngine:
 
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """See `Engine.reduce`."""
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self.device)
         with waiting("the sums of the others", self._timeout_s):
-            dist.all_reduce(tensor, op=dist.ReduceOp.SUM if how == "sum" else dist.ReduceOp.MAX)
-            return tensor.tolist()
+            return combined(values, how, self.device)
 
     def channel(self) -> Channel:
         """See `Engine.channel`."""

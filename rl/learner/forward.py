@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from agent.ranks import ALONE, Ranks
 from rl.learner.loss import LossOptions
-from rl.learner.pack import LossRow, bins, collate, loss_rows
+from rl.learner.pack import LossRow, collate, loss_rows
+from rl.learner.rounds import rounds
+from rl.learner.row_attention import attend_within_rows
 from rl.rows.assemble import TokenRow
 
 # Largest block of logits (tokens × vocabulary) held at once; larger ones are recomputed in backward.
@@ -21,7 +23,10 @@ MAX_LOGITS = 2**27
 
 
 class ResponseModel(nn.Module):
-    """A causal LM that scores given tokens at given positions.
+    """A causal LM that scores given tokens at given positions of rows that lie end to end.
+
+    Rows are told apart by attention alone (`rl.learner.row_attention`), so nothing is padded; a model with
+    layers that would look across a row's end gets its rows padded, for the same result.
 
     Hidden states are gathered *before* the output layer, so prompt tokens cost no logits. The softmax
     is taken in float32 or better whatever the weights' type, over the full vocabulary, with the sampler's
@@ -34,10 +39,12 @@ class ResponseModel(nn.Module):
         if active or getattr(model.config, "attention_dropout", 0.0):
             raise ValueError(f"the model has dropout ({active or 'attention_dropout'}): set it to 0")
         self.model = model
+        self._end_to_end = attend_within_rows(model)
 
     def forward(
         self,
-        ids_BL: torch.Tensor,
+        ids_N: torch.Tensor,
+        rows: Sequence[int],
         position_T: torch.Tensor,
         target_T: torch.Tensor,
         temperature: float,
@@ -46,8 +53,9 @@ class ResponseModel(nn.Module):
         """Scores tokens.
 
         Args:
-            ids_BL: Right-padded input tokens.
-            position_T: Positions in the flattened B·L whose output predicts `target_T`.
+            ids_N: Input tokens, row after row.
+            rows: Tokens of each row, Σ = N.
+            position_T: Positions among the N whose output predicts `target_T`.
             target_T: Tokens to score.
             temperature: Divides the logits, > 0.
             entropy_gradient: Whether the entropy is differentiated (else it is only measured).
@@ -55,8 +63,7 @@ class ResponseModel(nn.Module):
         Returns:
             Log-probability and entropy (nats) of each, [T], float32 (float64 from float64 weights).
         """
-        hidden_BLD = self.model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state
-        hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, position_T)
+        hidden_TD = self._hidden(ids_N, rows).index_select(0, position_T)
         size = max(1, MAX_LOGITS // self.model.config.vocab_size)
         if len(target_T) <= size:
             return self._score(hidden_TD, target_T, temperature, entropy_gradient)
@@ -65,6 +72,19 @@ class ResponseModel(nn.Module):
             for h_TD, y_T in zip(hidden_TD.split(size), target_T.split(size), strict=True)
         ]
         return torch.cat([logp_T for logp_T, _ in parts]), torch.cat([h_T for _, h_T in parts])
+
+    def _hidden(self, ids_N: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+        """Returns the last hidden states [N, D]."""
+        if self._end_to_end:
+            position_N = torch.cat([torch.arange(length, device=ids_N.device) for length in rows])
+            output = self.model.base_model(
+                input_ids=ids_N[None], position_ids=position_N[None], use_cache=False, rows=tuple(rows)
+            )
+            return output.last_hidden_state[0]
+        # Padding is on the right and everything here is causal, so real tokens never see it.
+        ids_BL = pad_sequence(ids_N.split(list(rows)), batch_first=True)
+        hidden_BLD = self.model.base_model(input_ids=ids_BL, use_cache=False).last_hidden_state
+        return torch.cat([hidden_LD[:length] for hidden_LD, length in zip(hidden_BLD, rows, strict=True)])
 
     def _score(
         self, hidden_TD: torch.Tensor, target_T: torch.Tensor, temperature: float, entropy_gradient: bool
@@ -107,15 +127,14 @@ def measure_rows(
     """Scores every span token of `rows` and the distribution it was drawn from.
 
     With several ranks, all must call this with the same rows. Each scores its share of the micro-batches,
-    in rounds as `Learner` trains them: a rank without a batch left repeats the last, since weights that are
-    sharded (ZeRO-3) are gathered by all ranks at once. What a micro-batch holds does not depend on the
-    number of ranks, so neither do the results.
+    in rounds as `Learner` trains them: a rank without a batch repeats another's, since weights that are
+    sharded (ZeRO-3) are gathered by all ranks at once.
 
     Args:
         module: A `ResponseModel`, or an engine's wrapper of one.
         rows: In any order.
         temperature: Divides the logits.
-        token_budget: Most padded tokens per forward pass.
+        token_budget: Most tokens per forward pass.
         ranks: Who share the work.
 
     Returns:
@@ -124,15 +143,13 @@ def measure_rows(
     """
     prepared = _all_spans(rows)
     device = next(module.parameters()).device
-    packed = bins([len(row.ids) for row in prepared], token_budget)
     mine: list[tuple[int, np.ndarray, np.ndarray]] = []
-    for k in range(math.ceil(len(packed) / ranks.size)):
-        index = k * ranks.size + ranks.rank
-        numbers = packed[min(index, len(packed) - 1)]
+    for dealt in rounds([len(row.ids) for row in prepared], token_budget, ranks.size):
+        numbers = dealt[ranks.rank] or dealt[0]
         batch = collate([prepared[i] for i in numbers], device)
         sizes = [len(prepared[i].target_T) for i in numbers]
-        measured = module(batch.ids_BL, batch.position_T, batch.target_T, temperature)
-        if index < len(packed):
+        measured = module(batch.ids_N, batch.rows, batch.position_T, batch.target_T, temperature)
+        if dealt[ranks.rank]:
             logps, entropies = (values_T.cpu().split(sizes) for values_T in measured)
             mine += [(i, p.numpy(), h.numpy()) for i, p, h in zip(numbers, logps, entropies, strict=True)]
     empty = np.empty(0, dtype=np.float32)

@@ -20,8 +20,9 @@ from rl.learner.kl import k3, kl_estimate, kl_is_held
 from rl.learner.lora import trained_names
 from rl.learner.loss import LossOptions, auxiliary_loss, policy_loss
 from rl.learner.mismatch import Prepared, prepare
-from rl.learner.pack import LossRow, TokenBatch, bins, collate, loss_rows, split_by_row, split_by_trajectory
+from rl.learner.pack import LossRow, TokenBatch, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.learner.policy_moved import kl_moved, watched_rows
+from rl.learner.rounds import attention_tokens, rounds
 from rl.learner.schedule import LearningRate
 from rl.learner.step_sums import MAXIMA, SUMS, StepSums
 from rl.rows.assemble import Advantage, TokenRow, TokenWeight
@@ -35,7 +36,7 @@ class BatchOptions:
         epochs: Passes over the rows.
         minibatches: Optimiser steps per pass; rows are split by trajectory.
         minibatch_rows: Most rows an optimiser step instead, whatever their number and trajectories.
-        token_budget: Most padded tokens per forward pass. Bounds memory, never changes a gradient.
+        token_budget: Most tokens per forward pass. Bounds memory, never changes a gradient.
     """
 
     epochs: int = 1
@@ -104,6 +105,7 @@ class Learner:
         self.handed = Handed(trained_names(engine.model))
         self._loss, self._batches, self._lr = loss, batches, lr
         self._temperature, self._seed = temperature, seed
+        self._attention = attention_tokens(engine.model)
         self._reference = None
         if loss.kl_coef > 0:
             self._reference = ResponseModel(reference.eval().requires_grad_(False))
@@ -196,9 +198,9 @@ class Learner:
         )
 
     def _optimiser_step(self, rows: Sequence[LossRow], lr: float, totals: StepSums) -> None:
-        """One step on prepared rows: micro-batches are dealt to the ranks in rounds.
+        """One step on prepared rows: micro-batches are dealt to the ranks in rounds (`rl.learner.rounds`).
 
-        Every rank runs every round; one that has no batch left repeats the last with weight 0, because
+        Every rank runs every round; one that has no batch repeats another's with weight 0, because
         engines that reduce gradients during backward need equal counts. Engines average over ranks, so
         the loss is multiplied by their number.
         """
@@ -206,15 +208,14 @@ class Learner:
             totals.skipped_steps += 1
             return
         engine = self.engine
-        batches = bins([len(row.ids) for row in rows], self._batches.token_budget)
-        rounds = math.ceil(len(batches) / engine.world_size)
+        lengths = [len(row.ids) for row in rows]
+        dealt = rounds(lengths, self._batches.token_budget, engine.world_size, self._attention)
         sums, maxima = dict.fromkeys(SUMS, 0.0), dict.fromkeys(MAXIMA, 0.0)
-        for k in range(rounds):
-            index = k * engine.world_size + engine.rank
-            batch = collate([rows[i] for i in batches[min(index, len(batches) - 1)]], engine.device)
+        for number, batches in enumerate(dealt, start=1):
+            mine = batches[engine.rank]
+            batch = collate([rows[i] for i in mine or batches[0]], engine.device)
             loss, measured = self._forward(batch)
-            mine = index < len(batches)
-            engine.backward(loss * (engine.world_size if mine else 0.0), last=k == rounds - 1)
+            engine.backward(loss * (engine.world_size if mine else 0.0), last=number == len(dealt))
             if mine:
                 numbers = torch.stack(list(measured.values())).tolist()  # one wait for the device
                 found = dict(zip(measured, numbers, strict=True))
@@ -232,7 +233,12 @@ class Learner:
         """Loss of a micro-batch, and what to report of it: the names in `SUMS`, and `MAXIMA` with `max_`."""
         options = self._loss
         logp_T, entropy_T = self.engine.module(
-            batch.ids_BL, batch.position_T, batch.target_T, self._temperature, options.entropy_coef > 0
+            batch.ids_N,
+            batch.rows,
+            batch.position_T,
+            batch.target_T,
+            self._temperature,
+            options.entropy_coef > 0,
         )
         terms = policy_loss(
             logp_T, batch.logp_sampled_T, batch.advantage_T, batch.seq_T, options, batch.logp_old_T
@@ -271,8 +277,7 @@ class Learner:
             counts = {
                 "tokens": len(logp_T),
                 "ref_tokens": 0 if batch.logp_ref_T is None else len(logp_T),
-                "input_tokens": batch.tokens,
-                "padded_tokens": batch.ids_BL.numel(),
+                "input_tokens": len(batch.ids_N),
             }
             sizes = torch.tensor(list(counts.values()), dtype=torch.float64, device=loss.device)
         return loss, {name: value.double() for name, value in sums.items()} | dict(

@@ -136,7 +136,7 @@ class Training:
         r: Rank of the adapters, 0 without.
         targets: What gets one.
         checkpointing: Gradient checkpointing.
-        token_budget: Most padded tokens per forward pass.
+        token_budget: Most tokens per forward pass.
     """
 
     b: int

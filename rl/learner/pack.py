@@ -1,10 +1,8 @@
-"""From token rows to the padded micro-batches of one optimiser step.
+"""From token rows to the micro-batches of one optimiser step, in which rows lie end to end.
 
-Padding is on the right and attention is causal, so real tokens never see it: a batch needs no attention
-mask and no position ids, and the attention kernel takes its plain causal path. What a forward pass would
-compute for nothing is left out before packing: everything after the last token under the loss, and (when
-neither KL nor entropy makes a gradient) responses whose every advantage and auxiliary weight is exactly 0.
-Weights are made first, on all rows, so leaving those out changes no gradient.
+What a forward pass would compute for nothing is left out before that: everything after the last token under
+the loss, and (when neither KL nor entropy makes a gradient) responses whose every advantage and auxiliary
+weight is exactly 0. Weights are made first, on all rows, so leaving those out changes no gradient.
 """
 
 from __future__ import annotations
@@ -18,10 +16,6 @@ import torch
 from rl.learner.aggregation import sequence_weights
 from rl.learner.loss import LossOptions
 from rl.rows.assemble import Advantage, TokenRow, TokenWeight, span_advantage
-
-# What a forward and backward pass costs however short it is, in tokens; decides how much padding is worth
-# saving one. Small: on CPU a pass costs some 50, on GPU with large models some 1,000.
-PASS_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +49,12 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """One micro-batch. T counts its tokens under the loss, in row order.
+    """One micro-batch. N counts its input tokens, T its tokens under the loss, both in row order.
 
     Attributes:
-        ids_BL: int64, right-padded with 0.
-        position_T: int64, index into the flattened B·L positions.
+        ids_N: int64, row after row.
+        rows: Tokens of each row, Σ = N.
+        position_T: int64, index among the N.
         target_T: int64, token to predict there.
         logp_sampled_T: float32.
         logp_old_T: float32, or None.
@@ -68,10 +63,10 @@ class TokenBatch:
         aux_T: float32, or None.
         weight_T: float32.
         seq_T: int64, sequence of each token, numbered from 0 within the batch.
-        tokens: Input tokens without padding.
     """
 
-    ids_BL: torch.Tensor
+    ids_N: torch.Tensor
+    rows: tuple[int, ...]
     position_T: torch.Tensor
     target_T: torch.Tensor
     logp_sampled_T: torch.Tensor
@@ -81,7 +76,6 @@ class TokenBatch:
     aux_T: torch.Tensor | None
     weight_T: torch.Tensor
     seq_T: torch.Tensor
-    tokens: int
 
 
 def loss_rows(
@@ -171,38 +165,6 @@ def _length(pieces: Sequence[tuple[int, int]]) -> int:
     return sum(end - start for start, end in pieces)
 
 
-def bins(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Splits rows into micro-batches of at most `token_budget` padded tokens.
-
-    Rows are sorted by length and cut where Σ over batches (rows · longest + `PASS_TOKENS`) is smallest:
-    short rows are not padded to long ones only to fill a batch. A row longer than the budget is alone.
-
-    Returns:
-        Row numbers of each micro-batch, longest rows first; ties keep their order.
-    """
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    cost = np.zeros(len(order) + 1, dtype=np.int64)  # of the best split of the first i rows
-    cut = np.zeros(len(order) + 1, dtype=np.int64)  # where its last batch begins
-    sorted_lengths = np.array([lengths[i] for i in order], dtype=np.int64)
-    first = 0  # earliest start whose batch up to row i fits
-    for i in range(1, len(order) + 1):
-        while first < i - 1 and (i - first) * sorted_lengths[first] > token_budget:
-            first += 1
-        starts = np.arange(first, i)
-        area = (i - starts) * sorted_lengths[first:i]
-        total = np.where(
-            (area <= token_budget) | (starts == i - 1), cost[first:i] + area, np.iinfo(np.int64).max
-        )
-        cut[i] = first + int(total.argmin())
-        cost[i] = total.min() + PASS_TOKENS
-    result = []
-    end = len(order)
-    while end:
-        result.append(order[cut[end] : end])
-        end = int(cut[end])
-    return result[::-1]
-
-
 def split_by_trajectory(rows: Sequence[TokenRow], parts: int, seed: int) -> list[list[int]]:
     """Deals trajectories into `parts` mini-batches of nearly equal count, in a seeded order.
 
@@ -231,19 +193,17 @@ def split_by_row(count: int, size: int, seed: int) -> list[list[int]]:
 
 
 def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
-    """Pads `rows` on the right and flattens what the loss needs."""
-    width = max(len(row.ids) for row in rows)
-    ids_BL = np.zeros((len(rows), width), dtype=np.int64)
-    for b, row in enumerate(rows):
-        ids_BL[b, : len(row.ids)] = row.ids
+    """Lays `rows` end to end, and so what the loss needs of them."""
+    ends = np.cumsum([len(row.ids) for row in rows])
     lengths = [n for row in rows for n in row.lengths]
 
     def flat(values: Sequence[np.ndarray | None]) -> torch.Tensor | None:
         return None if values[0] is None else torch.from_numpy(np.concatenate(values)).to(device)
 
     return TokenBatch(
-        ids_BL=torch.from_numpy(ids_BL).to(device),
-        position_T=flat([row.position_T + b * width for b, row in enumerate(rows)]),
+        ids_N=flat([row.ids.astype(np.int64) for row in rows]),
+        rows=tuple(len(row.ids) for row in rows),
+        position_T=flat([row.position_T + end - len(row.ids) for row, end in zip(rows, ends, strict=True)]),
         target_T=flat([row.target_T for row in rows]),
         logp_sampled_T=flat([row.logp_sampled_T for row in rows]),
         logp_old_T=flat([row.logp_old_T for row in rows]),
@@ -252,5 +212,4 @@ def collate(rows: Sequence[LossRow], device: torch.device) -> TokenBatch:
         aux_T=flat([row.aux_T for row in rows]),
         weight_T=flat([row.weight_T for row in rows]),
         seq_T=flat([np.repeat(np.arange(len(lengths)), lengths)]),
-        tokens=sum(len(row.ids) for row in rows),
     )

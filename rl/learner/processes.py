@@ -8,10 +8,10 @@ without ports.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -84,6 +84,36 @@ class Channel:
         with waiting("what rank 0 decides", self._timeout_s):
             dist.broadcast_object_list(box, src=0, group=self._group)
         return box[0]
+
+
+def combined(values: Sequence[float], how: Literal["sum", "max"], device: torch.device) -> list[float]:
+    """Combines each value over the ranks of the default group; every rank gets the result.
+
+    Args:
+        values: As many on every rank.
+        how: Added up, or the largest.
+        device: Where the group's tensors must be.
+    """
+    tensor = torch.tensor(list(values), dtype=torch.float64, device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.SUM if how == "sum" else dist.ReduceOp.MAX)
+    return tensor.tolist()
+
+
+def average(tensors: Sequence[torch.Tensor]) -> None:
+    """Replaces each tensor by its mean over the ranks of the default group, the same bits on every rank.
+
+    They travel as one flat message per type: a message per tensor would wait for the others each time.
+
+    Args:
+        tensors: Of the same shapes and types on every rank, in the same order.
+    """
+    for kind in sorted({tensor.dtype for tensor in tensors}, key=str):
+        some = [tensor for tensor in tensors if tensor.dtype == kind]
+        flat = torch.cat([tensor.reshape(-1) for tensor in some])
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for tensor, mean in zip(some, flat.split([tensor.numel() for tensor in some]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
 
 
 @contextmanager

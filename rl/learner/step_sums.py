@@ -9,7 +9,7 @@ from rl.learner.mismatch import MAX_REPORTED_LOG_RATIO
 
 SUMS = (
     "loss", "policy_loss", "aux_loss", "kl", "kl_held", "entropy", "clipped", "dual_clipped",
-    "gap", "abs_gap", "gap_k3", "tokens", "ref_tokens", "input_tokens", "padded_tokens",
+    "gap", "abs_gap", "gap_k3", "tokens", "ref_tokens", "input_tokens",
 )  # fmt: skip
 MAXIMA = ("ratio", "abs_gap")
 """Names of what a micro-batch reports: sums over its tokens, and maxima."""
@@ -46,7 +46,7 @@ class StepSums:
 
     @property
     def input_tokens(self) -> float:
-        """Tokens through forward and backward, without padding."""
+        """Tokens through forward and backward."""
         return self.sums["input_tokens"]
 
     def add(
@@ -96,5 +96,4 @@ class StepSums:
             "train/ratio_max": self.ratio_max,
             "train/grad_norm": self.grad_norm / self.steps,
             "train/grad_scale": self.grad_scale / self.steps,
-            "train/padded_fraction": 1.0 - sums["input_tokens"] / sums["padded_tokens"],
         }

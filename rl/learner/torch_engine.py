@@ -1,4 +1,4 @@
-"""The training engine of one process: plain PyTorch with fused AdamW, on float32 weights or masters."""
+"""The plain PyTorch engine: fused AdamW on float32 weights or masters, whole in every process of a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from agent.ranks import Alone
+from agent.ranks import ALONE, Ranks
 from rl.learner.engine import NonFiniteError, OptimOptions, StateError
 from rl.learner.forward import ResponseModel
 from rl.learner.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
 from rl.learner.masters import Masters
+from rl.learner.processes import TIMEOUT_S, Channel, average, combined, join, waiting
 
 STATE_FILE, MASTERS_FILE = "optimizer.pt", "masters.pt"
 
@@ -26,26 +27,28 @@ class TorchEngine:
 
     Weights of type bfloat16 keep float32 master weights (`rl.learner.masters`); adapters (`rl.learner.lora`)
     are float32 and need none.
+
+    Of several processes each has all weights and the whole optimiser. Gradients are summed once per optimiser
+    step, then all take the same step: the weights of all processes are equal to the bit. Nothing is sharded;
+    for models that need that there is DeepSpeed.
     """
 
-    rank = 0
-    world_size = 1
-
-    def __init__(self, model: PreTrainedModel, options: OptimOptions) -> None:
+    def __init__(
+        self, model: PreTrainedModel, options: OptimOptions, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Takes `model` as it is: trained in place, on its device and in its type.
+
+        Under a launcher's environment it joins the other processes; all must give the same weights.
 
         Args:
             model: Any causal LM, perhaps with adapters (`rl.learner.lora`).
             options: Of the optimiser.
-
-        Raises:
-            ValueError: a launcher started several processes: each would train weights of its own.
+            timeout_s: Longest one process waits for another.
         """
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError(
-                f"train.engine=torch is one process, and there are {os.environ['WORLD_SIZE']}: they would "
-                "train apart. Set train.engine=deepspeed"
-            )
+        self.rank, self.world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self._timeout_s = timeout_s
+        if self.world_size > 1:
+            join(timeout_s)
         self.module = ResponseModel(model)
         self.model = model
         self._adapted = has_adapters(model)
@@ -66,6 +69,8 @@ class TorchEngine:
 
     def step(self, lr: float) -> float:
         """See `Engine.step`."""
+        if self.world_size > 1:
+            self._average_gradients()
         norm = float(torch.nn.utils.clip_grad_norm_(self._masters.trained, self.grad_clip))
         if not math.isfinite(norm):
             self.discard()
@@ -77,17 +82,26 @@ class TorchEngine:
         self.discard()
         return norm
 
+    def _average_gradients(self) -> None:
+        # Every process has had a batch, so where one has no gradient none has: the weight is not used.
+        gradients = [weight.grad for weight in self._masters.trained if weight.grad is not None]
+        with waiting("the gradients of the others", self._timeout_s):
+            average(gradients)
+
     def discard(self) -> None:
         """See `Engine.discard`."""
         self._optimizer.zero_grad(set_to_none=True)
 
     def reduce(self, values: Sequence[float], how: Literal["sum", "max"]) -> list[float]:
         """See `Engine.reduce`."""
-        return list(values)
+        if self.world_size == 1:
+            return list(values)
+        with waiting("the sums of the others", self._timeout_s):
+            return combined(values, how, self.device)
 
-    def channel(self) -> Alone:
+    def channel(self) -> Ranks:
         """See `Engine.channel`."""
-        return Alone()
+        return Channel(self._timeout_s) if self.world_size > 1 else ALONE
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See `Engine.named_weights`; tied weights come once."""
@@ -108,7 +122,9 @@ class TorchEngine:
         self._masters.take()
 
     def save(self, folder: Path) -> None:
-        """See `Engine.save`."""
+        """See `Engine.save`; the first process writes, for all have the same."""
+        if self.rank:
+            return
         torch.save(self._optimizer.state_dict(), folder / STATE_FILE)
         if masters := self._masters.state():
             torch.save(masters, folder / MASTERS_FILE)

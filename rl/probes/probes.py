@@ -54,7 +54,7 @@ class ProbeOptions:
     Attributes:
         peer: Which other success of the group is the context of `logp_peer`.
         window: Longest row with a privileged context (tokens); None: the prompts' window.
-        token_budget: Most padded tokens per forward pass. Bounds memory, never changes a number.
+        token_budget: Most tokens per forward pass. Bounds memory, never changes a number.
         reference: The frozen model of `logp_ref`, as a `ResponseModel`.
         exact_sampler: Sampler and learner give the same log-probabilities from the same weights, but for
             float32's last digits.

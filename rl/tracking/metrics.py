@@ -135,7 +135,6 @@ METRICS: dict[str, tuple[str, str]] = {
         "entropy term, steps whose advantage is 0 are left out",
     ),
     "train/input_tokens": ("tokens", "tokens through forward and backward without padding, over all epochs"),
-    "train/padded_fraction": ("share", "padding among the positions computed"),
     "eval/n": ("tasks", "tasks played"),
     "eval/success": ("share", "tasks solved; with several attempts at each, the mean of their shares"),
     "eval/success_lo": ("share", "lower end of its 95 % interval over tasks: Wilson's, clustered by task"),

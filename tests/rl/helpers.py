@@ -27,7 +27,8 @@ from rl.learner.engine import OptimOptions
 from rl.learner.forward import ResponseModel
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
-from rl.learner.pack import bins, collate, loss_rows
+from rl.learner.pack import collate, loss_rows
+from rl.learner.rounds import rounds
 from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine
 from rl.loop import train
@@ -184,9 +185,9 @@ def imitate(model: PreTrainedModel, rows: Sequence[TokenRow], *, steps: int) -> 
     rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = [prepared[i] for i in rng.choice(len(prepared), 12, replace=False)]
-        for numbers in bins([len(row.ids) for row in chosen], 4096):
+        for (numbers,) in rounds([len(row.ids) for row in chosen], 4096, ranks=1):
             batch = collate([chosen[i] for i in numbers], torch.device("cpu"))
-            logp_T, _ = module(batch.ids_BL, batch.position_T, batch.target_T, 1.0)
+            logp_T, _ = module(batch.ids_N, batch.rows, batch.position_T, batch.target_T, 1.0)
             (-logp_T.mean()).backward()
         optimizer.step()
         optimizer.zero_grad()

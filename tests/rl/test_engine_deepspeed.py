@@ -121,8 +121,8 @@ def test_a_gradient_that_is_not_finite_is_refused(batch, stage):
     before = weights(learner)
     rows, advantage = batch
     row = rows[0]
-    ids = torch.from_numpy(row.ids[None, :-1]).long()
-    logp_T, _ = learner.engine.module(ids, torch.tensor([1]), torch.tensor([2]), 1.0)
+    ids = torch.from_numpy(row.ids[:-1]).long()
+    logp_T, _ = learner.engine.module(ids, [len(ids)], torch.tensor([1]), torch.tensor([2]), 1.0)
     learner.engine.backward(logp_T.sum() * float("inf"), last=True)
     with pytest.raises(NonFiniteError, match="gradient norm"):
         learner.engine.step(1e-3)

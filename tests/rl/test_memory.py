@@ -86,7 +86,7 @@ def test_the_torch_engines_state(dtype, r):
         masters = peak.live
         assert masters == (4 * shape.parameters if dtype == torch.bfloat16 and not r else 0)
         logp_T, _ = engine.module(
-            torch.zeros(1, 8, dtype=torch.long), torch.arange(4), torch.zeros(4).long(), 1.0
+            torch.zeros(8, dtype=torch.long), [8], torch.arange(4), torch.zeros(4).long(), 1.0
         )
         engine.backward(logp_T.sum(), last=True)
         del logp_T
@@ -105,8 +105,8 @@ def deepspeed_bytes(stage, dtype, r, offload=False):
     with Peak() as peak:
         engine = DeepSpeedEngine(model, OPTIONS, zero_stage=stage, offload=offload)
         for _ in range(2):
-            ids, zeros = torch.zeros(1, 8, dtype=torch.long), torch.zeros(4, dtype=torch.long)
-            logp_T, _ = engine.module(ids, torch.arange(4), zeros, 1.0)
+            ids, zeros = torch.zeros(8, dtype=torch.long), torch.zeros(4, dtype=torch.long)
+            logp_T, _ = engine.module(ids, [8], torch.arange(4), zeros, 1.0)
             engine.backward(logp_T.sum(), last=True)
             del logp_T
             before = peak.peak = peak.live
@@ -177,8 +177,8 @@ def peak_of(config, dtype, training, rows, length):
     module = ResponseModel(model)
     tokens = rows * length
     with Peak() as peak:
-        ids, target_T = torch.zeros(rows, length, dtype=torch.long), torch.zeros(tokens, dtype=torch.long)
-        logp_T, _ = module(ids, torch.arange(tokens), target_T, 1.0)
+        ids_N = target_T = torch.zeros(tokens, dtype=torch.long)
+        logp_T, _ = module(ids_N, [length] * rows, torch.arange(tokens), target_T, 1.0)
         logp_T.sum().backward()
     return peak.peak
 

@@ -9,6 +9,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,10 +105,16 @@ def late():
     return time.monotonic() - began
 
 
-def test_the_torch_engine_is_one_process(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"train.engine=torch is one process, and there are 2"):
-        make_learner(Case(None))
+def test_the_torch_engine_on_several_ranks(expected):
+    """As one process; the same weights on all ranks and in a second run, to the bit."""
+    cases = [Case(None), Case(None, lora=True), Case(None, dtype="bfloat16")]
+    answers = on_ranks(3, train_cases, cases)
+    check(cases, answers, expected)
+    again = on_ranks(3, train_cases, cases)
+    for answer in (*answers[1:], *again):
+        for one, other in zip(answers[0], answer, strict=True):
+            assert one.losses == other.losses
+            assert all(np.array_equal(one.weights[name], other.weights[name]) for name in one.weights)
 
 
 def deserted(stage):

@@ -12,7 +12,7 @@ from rl.learner.engine import NonFiniteError
 from rl.learner.forward import ResponseModel
 from rl.learner.learner import BatchOptions
 from rl.learner.loss import LossOptions
-from rl.learner.pack import bins, loss_rows, split_by_row, split_by_trajectory
+from rl.learner.pack import loss_rows, split_by_row, split_by_trajectory
 from rl.rows.assemble import TokenAdvantage, step_table, token_rows
 from tests.rl.helpers import VOCAB, double_model, make_learner, random_groups, step
 from tests.rl.learner.gradients import check_slopes, one_step
@@ -159,16 +159,6 @@ def test_epochs_and_minibatches_take_optimiser_steps(model, rows, advantage):
     assert metrics["train/optimizer_steps"] == 6
     assert metrics["train/loss_tokens"] == 2 * sum(len(row.logp_sampled) for row in rows)
     assert metrics["train/ratio_max"] > 1.05
-
-
-def test_bins_respect_the_budget_and_lose_nothing():
-    lengths = np.random.default_rng(0).integers(1, 90, 50).tolist() + [300]
-    packed = bins(lengths, 200)
-    assert sorted(i for part in packed for i in part) == list(range(51))
-    for part in packed:
-        assert len(part) == 1 or len(part) * max(lengths[i] for i in part) <= 200
-    assert packed[0] == [50]
-    assert bins([], 10) == []
 
 
 def test_rows_end_at_their_last_useful_token():
