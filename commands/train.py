@@ -43,11 +43,11 @@ from eval.result import save_eval
 from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState
+from rl.contract import Contract
 from rl.learner.forward import ResponseModel
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
-from rl.sync import Contract
 from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
