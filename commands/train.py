@@ -94,8 +94,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     config = loaded.config
     use_threads(config.threads)
     ranks = join(config)
-    # Credit is computed by the first process: the others need no scorer.
-    services = credit_services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
+    services = credit_services(config, pipeline, ranks)
     _check_ranks(config, pipeline, ranks)
     _check_votes(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))

@@ -80,7 +80,7 @@ class GeneratorConfig(Section):
     tolerance: float | None = Field(
         None,
         gt=0.0,
-        description="Largest difference, in nats, between the log-probabilities of generator and learner on a "
+        description="Largest difference (nats) between the log-probabilities of generator and learner on a "
         "fixed prompt after every transfer (null: 1e-3 in float32, 0.5 in bfloat16).",
     )
 
