@@ -104,7 +104,8 @@ def make_rows(count: int = 13) -> list[TokenRow]:
 
 def make_learner(case: Case) -> Learner:
     """The learner of a case; under a launcher's environment it joins the other ranks."""
-    model = make_model(case.dtype)
+    cuda = torch.cuda.is_available()
+    model = make_model(case.dtype).to(torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu")
     if case.lora:
         add_adapters(model, LoraOptions(r=4, alpha=8.0))
     options = OptimOptions(grad_clip=0.5)

@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def main() -> int:
-    """Prints the report and returns the exit code: 2 if the driver is too old, 1 if more is broken, else 0."""
+    """Prints the report and returns the exit code: 2 if the driver is too old, 1 if else broken, or 0."""
     findings = []
     for title, section in _report():
         print(f"\n{title}")

@@ -28,6 +28,6 @@ def complaint() -> str | None:
     if series.isdigit() and int(series) >= LEAST_DRIVER:
         return None
     return (
-        f"nvidia-smi reports driver {version}, but the CUDA set (torch for CUDA 13.0, vLLM) needs {LEAST_DRIVER} "
-        "or newer: update the driver, or use the CPU set (make setup DEVICE=cpu)"
+        f"nvidia-smi reports driver {version}, but the CUDA set (torch for CUDA 13.0, vLLM) needs "
+        f"{LEAST_DRIVER} or newer: update the driver, or use the CPU set (make setup DEVICE=cpu)"
     )

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench import check_gpu
+from bench.check_gpu import command as check_gpu
 from commands.build.terminal import check_accelerator
 from configs import nvidia
 from configs.lock_gpu import added
