@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.rounds import SHAPES, ratios
 from rl.learner import rounds as module
-from rl.learner.rounds import attention_tokens, critical_path, partition, row_cost, rounds
+from rl.learner.rounds import attention_tokens, critical_path, partition, rounds, row_cost
 from tests.toy import tiny_model
 
 lengths = st.lists(st.integers(1, 400), max_size=60)
