@@ -11,6 +11,7 @@ import torch
 from agent.policy import Policy, Sampling
 from agent.types import Request
 from configs.errors import UserError
+from rl.hand_over import hand_over
 from rl.learner.forward import score_rows
 from rl.learner.learner import Learner
 from rl.rows.assemble import TokenRow
@@ -58,7 +59,7 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
     """
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # what training has freed would be in a waking generator's way
-    policy.load_weights(learner.handed.passing(learner.named_weights()), learner.version)
+    hand_over(learner, policy)
     if policy.version != learner.version:
         raise SyncError(f"the policy reports version {policy.version} after taking version {learner.version}")
     changed = learner.handed.share()

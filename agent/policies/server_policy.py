@@ -78,6 +78,8 @@ class ServerPolicy:
         ServerError: A server cannot be reached, serves another model, or does not take the token.
     """
 
+    takes_adapters = False  # they come to it merged
+
     def __init__(
         self,
         urls: Sequence[str],
@@ -174,7 +176,7 @@ class ServerPolicy:
     def _check_idle(self, what: str) -> None:
         if self._asked:
             raise PolicyError(
-                f"{what}: {len(self._asked)} responses are in flight; advance until they ended, or release"
+                f"{what}: {len(self._asked)} responses are in flight; advance until they end, or release"
             )
 
     def _start(self, requests: Sequence[Request], sampling: Sampling, whole: bool) -> None:

@@ -1,4 +1,4 @@
-"""A vLLM engine inside this process; the only file that imports vllm (0.32), and only when one is made.
+"""A vLLM engine inside this process; vllm (0.32) is imported only when one is made.
 
 The engine's core is used directly: token ids in, token ids and arrays of log-probabilities out, no
 detokeniser and no object per token.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -17,6 +17,8 @@ from unittest import mock
 import torch
 from transformers import PretrainedConfig
 
+from agent.policies.adapters import Pair
+from agent.policies.vllm_adapters import adapter_options, adapters_request, take_adapters
 from agent.policy import PolicyError
 
 CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would compute most of a step's row again
@@ -29,6 +31,7 @@ class VLLMEngine:
         model: Folder or name of a Hugging Face model; only its configuration is read.
         config: That configuration.
         memory: Share of the accelerator's memory to take; on a CPU, the most of the machine's for the cache.
+        adapter_rank: Of the low-rank adapters that it is to hold; 0: none.
         options: Further arguments of vLLM's `EngineArgs`.
 
     Attributes:
@@ -38,7 +41,10 @@ class VLLMEngine:
         PolicyError: the options cannot work together, or this vLLM keeps weights where no new ones reach.
     """
 
-    def __init__(self, model: str, config: PretrainedConfig, memory: float, **options: Any) -> None:
+    def __init__(
+        self, model: str, config: PretrainedConfig, memory: float, adapter_rank: int = 0, **options: Any
+    ) -> None:
+        options |= adapter_options(adapter_rank)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -69,7 +75,7 @@ class VLLMEngine:
         self._core._finalizer.detach()
         weakref.finalize(self, _shut_down, self._core.engine_core)
         self._tasks = self._engine.get_supported_tasks()
-        self._asleep = False
+        self._asleep, self._adapted = False, False
         if self.cpu:
             _check_unpacked(self._model)
 
@@ -109,8 +115,9 @@ class VLLMEngine:
             logprobs=-1 if everything else 0,
             detokenize=False,
         )
+        adapters = adapters_request() if self._adapted else None
         made = self._engine.input_processor.process_inputs(
-            "row", tokens_input(list(ids)), params, self._tasks
+            "row", tokens_input(list(ids)), params, self._tasks, lora_request=adapters
         )
         self._engine.input_processor.assign_request_id(made)  # a name of its own
         return made
@@ -134,22 +141,36 @@ class VLLMEngine:
             self._asleep = True
 
     def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copies weights, one after another, and drops what was cached with older ones; wakes it up.
+        """Copies weights, one after another, and drops adapters and what was cached; wakes it up.
 
         Raises:
             PolicyError: vLLM has parameters that none of them fills.
         """
         if self._asleep and "weights" in self._engine.model_executor.sleeping_tags:
             self._engine.wake_up(["weights"])
-        model = self._model
-        left = {name for name, _ in model.named_parameters()} - set(model.load_weights(weights))
+        model, self._adapted = self._model, False
+        there = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
+        left = there - set(model.load_weights(weights))
         if left:
             raise PolicyError(f"load_weights: no value for vLLM's {', '.join(sorted(left))}")
-        if not self._engine.reset_prefix_cache():
-            raise PolicyError("load_weights: vLLM could not drop what it cached with older weights")
+        self._forget()
         if self._asleep:
             self._engine.wake_up(["kv_cache"])
             self._asleep = False
+
+    def adapt(self, pairs: Mapping[str, Pair], scaling: float) -> None:
+        """Copies adapters in place of those before, and drops what was cached with those.
+
+        Raises:
+            PolicyError: see `agent.policies.vllm_adapters.take_adapters`.
+        """
+        take_adapters(self._engine.model_executor.driver_worker.model_runner, pairs, scaling)
+        self._adapted = True
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self._engine.reset_prefix_cache():
+            raise PolicyError("vLLM could not drop what it cached with older weights")
 
 
 def _shut_down(core: Any) -> None:
