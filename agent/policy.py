@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,6 +41,7 @@ class Policy(Protocol):
     version: int
     window: int
     takes_adapters: bool
+    dtype: torch.dtype
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """Samples one response per request, in the order of the requests; nothing else may be in flight."""
@@ -70,6 +71,13 @@ class Policy(Protocol):
             version: Number of these weights.
         """
 
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]] | None:
+        """What it samples with, read back: every tensor under the name that it was loaded by, adapters too.
+
+        A weight of which there is a second copy (a tied head with memory of its own) comes once per copy.
+        None where weights are in other processes, which compare by themselves (`agent.server.weight_state`).
+        """
+
 
 class AdapterPolicy(Policy, Protocol):
     """A policy that holds low-rank adapters beside its weights.
@@ -80,16 +88,13 @@ class AdapterPolicy(Policy, Protocol):
 
     wants_base: bool
 
-    def load_adapters(
-        self, weights: Iterable[tuple[str, torch.Tensor]], scaling: float, version: int
-    ) -> None:
+    def load_adapters(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes adapters instead of those before, and drops every cached state computed with older ones.
 
-        The weights that they are added to are those of the last `load_weights`.
+        The weights that they are added to are those of the last `load_weights`: W·x + B·(A·x).
 
         Args:
-            weights: A and B of every adapter under the names of peft's files; copied.
-            scaling: Of their output: W·x + scaling · B·(A·x).
+            weights: A and B of every adapter under the names of peft's files, B scaled; copied.
             version: Number of these weights.
 
         Raises:

@@ -33,13 +33,14 @@ from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.types import Request
 from commands.build.terminal import quiet_libraries
+from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
 from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine, unique_weights
 from rl.rows.assemble import TokenRow
-from rl.sync import Contract, sync
+from rl.sync import sync
 
 UPDATES, GROUP = 2, 8
 LEARNING_RATE = 1e-4  # large for so large a model: an update that moves nothing would show nothing

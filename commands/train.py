@@ -43,11 +43,11 @@ from eval.result import save_eval
 from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState
+from rl.contract import Contract
 from rl.learner.reference import Reference
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
-from rl.sync import Contract
 from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
@@ -94,8 +94,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     config = loaded.config
     use_threads(config.threads)
     ranks = join(config)
-    # Credit is computed by the first process: the others need no scorer.
-    services = credit_services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
+    services = credit_services(config, pipeline, ranks)
     _check_ranks(config, pipeline, ranks)
     _check_votes(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))

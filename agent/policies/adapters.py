@@ -1,12 +1,12 @@
 """Low-rank adapters as they are handed to a generator: their names, and a model that computes with them.
 
 Merged into bfloat16 weights an update of adapters is mostly lost: bfloat16 keeps 8 bits of a sum whose second
-term is thousands of times smaller than the first. Kept apart, W·x + s·B·(A·x), it is not.
+term is thousands of times smaller than the first. Kept apart, W·x + B·(A·x), it is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -58,11 +58,18 @@ def adapter_pairs(
     return pairs
 
 
+def named_halves(pairs: Mapping[str, Pair]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The reverse of `adapter_pairs`."""
+    for module, pair in pairs.items():
+        for half, weight in zip("AB", pair, strict=True):
+            yield f"{PREFIX}{module}.lora_{half}.weight", weight
+
+
 class AdaptedLayers:
     """Adapters beside the linear layers of a model, whose own weights and names stay as they are.
 
-    A layer computes what peft's does in the same type, operation for operation: log-probabilities are the
-    learner's.
+    A layer computes what peft's does in the same type, but for the scaling, which is in B: to the bit where
+    that is a power of two.
 
     Attributes:
         held: A and B by the name of their module.
@@ -78,19 +85,22 @@ class AdaptedLayers:
         self.held: dict[str, Pair] = {}
         self._hooks: list[Any] = []
 
-    def take(self, pairs: Mapping[str, Pair], scaling: float) -> None:
+    def take(self, pairs: Mapping[str, Pair]) -> None:
         """Replaces the adapters of now; they are copied, in the type and on the device of each layer.
 
         Args:
             pairs: From `adapter_pairs`.
-            scaling: Of their output.
         """
         self.clear()
         for name, pair in pairs.items():
             layer = self._model.get_submodule(name)
             a, b = (half.detach().to(layer.weight, copy=True) for half in pair)
             self.held[name] = (a, b)
-            self._hooks.append(layer.register_forward_hook(_adds(a, b, scaling)))
+            self._hooks.append(layer.register_forward_hook(_adds(a, b)))
+
+    def named(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What it computes with, under the names of peft's files."""
+        return named_halves(self.held)
 
     def clear(self) -> None:
         """Takes all adapters away."""
@@ -99,8 +109,8 @@ class AdaptedLayers:
         self._hooks, self.held = [], {}
 
 
-def _adds(a: torch.Tensor, b: torch.Tensor, scaling: float) -> Any:
+def _adds(a: torch.Tensor, b: torch.Tensor) -> Any:
     def add(layer: nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-        return output + linear(linear(inputs[0], a), b) * scaling
+        return output + linear(linear(inputs[0], a), b)
 
     return add

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from agent.policies.adapters import AdaptedLayers, adapter_pairs
 from agent.policies.kv_slots import ATTENTION, KVSlots
-from agent.policies.request_checks import WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.responses import Responses
 from agent.policies.token_sampling import draw, signals
 from agent.policy import PolicyError, Sampling
@@ -52,8 +52,6 @@ class TorchPolicy:
         wants_base: Whether `load_weights` was not called yet.
     """
 
-    takes_adapters = True
-
     def __init__(
         self,
         model: PreTrainedModel,
@@ -63,15 +61,14 @@ class TorchPolicy:
         max_parallel: int = 128,
         prefill_tokens: int = 4096,
     ) -> None:
-        self.version = 0
-        self.window = window
+        self.version, self.window, self.takes_adapters, self.wants_base = 0, window, True, True
         self._max_parallel, self._prefill_tokens = max_parallel, prefill_tokens
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
         self._adapters = AdaptedLayers(self._model)
-        self.wants_base = True
         self._model.set_attn_implementation(ATTENTION)
         if self._model.config._attn_implementation != ATTENTION:
             raise PolicyError(f"{type(model).__name__} does not let its attention be replaced, as this needs")
+        self.dtype = self._model.dtype
         self._cache = KVSlots(self._model.config, self._model.dtype, self._model.device, window)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = list(range(max_parallel - 1, -1, -1))  # lowest slot last
@@ -119,16 +116,19 @@ class TorchPolicy:
         check.finish()
         self.wants_base, self.version = False, version
 
-    def load_adapters(
-        self, weights: Iterable[tuple[str, torch.Tensor]], scaling: float, version: int
-    ) -> None:
+    def load_adapters(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `AdapterPolicy.load_adapters`."""
         self._check_idle("load_adapters")
         if self.wants_base:
             raise PolicyError("load_adapters: load_weights must come first, with what they are added to")
         self._forget()
-        self._adapters.take(adapter_pairs(weights, self._model.state_dict()), scaling)
+        self._adapters.take(adapter_pairs(weights, self._model.state_dict()))
         self.version = version
+
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Policy.held_weights`."""
+        yield from unique(self._model.state_dict(keep_vars=True))
+        yield from self._adapters.named()
 
     def _forget(self) -> None:
         """Forgets all keys and values, which were computed with older weights."""

@@ -5,10 +5,12 @@ vLLM itself takes adapters from a folder. Here they go to where it would have pu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.policies.adapters import PREFIX, Pair
+import torch
+
+from agent.policies.adapters import Pair, named_halves
 from agent.policy import PolicyError
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -40,13 +42,15 @@ def adapters_request() -> Any:
     return LoRARequest("adapters", _NUMBER, "given in memory")
 
 
-def take_adapters(runner: Any, pairs: Mapping[str, Pair], scaling: float) -> None:
+def take_adapters(runner: Any, pairs: Mapping[str, Pair]) -> dict[str, str]:
     """Copies adapters in place of those before.
 
     Args:
         runner: vLLM's model runner, of an engine with `adapter_options`.
         pairs: A and B by the name of their module in the Hugging Face model; the rank is A's.
-        scaling: Of their output.
+
+    Returns:
+        vLLM's name of each of these modules → its own.
 
     Raises:
         PolicyError: vLLM's model has no place for one of them, or they are larger than its room.
@@ -61,28 +65,47 @@ def take_adapters(runner: Any, pairs: Mapping[str, Pair], scaling: float) -> Non
     names = getattr(manager.model, "hf_to_vllm_mapper", None)
     adapters = LoRAModel.from_lora_tensors(
         _NUMBER,
-        {  # copies, for vLLM multiplies B by the scaling in place
-            f"{PREFIX}{module}.lora_{half}.weight": weight.detach().clone()
-            for module, pair in pairs.items()
-            for half, weight in zip("AB", pair, strict=True)
-        },
-        PEFTHelper(r=rank, lora_alpha=scaling * rank, target_modules=[]),
+        {name: weight.detach().clone() for name, weight in named_halves(pairs)},
+        PEFTHelper(r=rank, lora_alpha=rank, target_modules=[]),  # a scaling of 1
         device=str(manager.device),
         dtype=options.lora_dtype,
         weights_mapper=None if names is None else names.get_rename_mapper(),
     )
-    _check_places(manager, adapters.loras)
-    manager.remove_all_adapters()  # and what it knows of the last batch, which a sleep may have dropped
-    manager.add_adapter(adapters)
-    manager.activate_adapter(_NUMBER)
-
-
-def _check_places(manager: Any, adapters: Iterable[str]) -> None:
-    """Raises a PolicyError if vLLM would pass over one of the adapters without a word."""
-    # q, k and v are one matrix in vLLM, gate and up another: what stands there goes by the parts' names.
-    parts = {part for parts in manager.packed_modules.values() for part in parts}
-    if strange := sorted(set(adapters) - parts - manager.modules.keys()):
+    named = dict(zip(adapters.loras, pairs, strict=True))
+    if strange := sorted(named.keys() - _places(manager).keys()):
         raise PolicyError(
             f"load_adapters: {type(manager.model).__name__} in vLLM has no place for an adapter of "
             f"{', '.join(strange)}: leave them out of model.lora.targets"
         )
+    manager.remove_all_adapters()  # and what it knows of the last batch, which a sleep may have dropped
+    manager.add_adapter(adapters)
+    manager.activate_adapter(_NUMBER)
+    return named
+
+
+def held_adapters(runner: Any, names: Mapping[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """What vLLM computes with, under the names of peft's files.
+
+    Args:
+        runner: As in `take_adapters`.
+        names: From there. Of other modules, those come that have an adapter all the same.
+    """
+    manager = runner.lora_manager._adapter_manager
+    for name, (module, part) in _places(manager).items():
+        a, b = module.lora_a_stacked[part][0, 0], module.lora_b_stacked[part][0, 0]
+        if name in names or b.any():
+            rank = manager._registered_adapters[_NUMBER].rank
+            yield from named_halves({names.get(name, name): (a[:rank], b[:, :rank])})
+
+
+def _places(manager: Any) -> dict[str, tuple[Any, int]]:
+    """vLLM's name of each module that can have an adapter → its layer, and its number in a stack of several.
+
+    q, k and v are one matrix in vLLM, gate and up another: what stands there goes by the parts' names.
+    """
+    stacks = manager.packed_modules
+    places = {name: (module, 0) for name, module in manager.modules.items() if name not in stacks}
+    for whole, parts in stacks.items():
+        if whole in manager.modules:
+            places |= {part: (manager.modules[whole], i) for i, part in enumerate(parts)}
+    return places

@@ -18,7 +18,8 @@ import torch
 from transformers import PretrainedConfig
 
 from agent.policies.adapters import Pair
-from agent.policies.vllm_adapters import adapter_options, adapters_request, take_adapters
+from agent.policies.stacked_weights import held_weights
+from agent.policies.vllm_adapters import adapter_options, adapters_request, held_adapters, take_adapters
 from agent.policy import PolicyError
 
 CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would compute most of a step's row again
@@ -75,13 +76,18 @@ class VLLMEngine:
         self._core._finalizer.detach()
         weakref.finalize(self, _shut_down, self._core.engine_core)
         self._tasks = self._engine.get_supported_tasks()
-        self._asleep, self._adapted = False, False
+        self._asleep, self._salted = False, 0
+        self._adapters: dict[str, str] = {}  # vLLM's name of each module that has one → its own
         if self.cpu:
             _check_unpacked(self._model)
 
     @property
+    def _runner(self) -> Any:
+        return self._engine.model_executor.driver_worker.model_runner
+
+    @property
     def _model(self) -> torch.nn.Module:
-        return self._engine.model_executor.driver_worker.model_runner.get_model()
+        return self._runner.get_model()
 
     def request(
         self,
@@ -92,6 +98,7 @@ class VLLMEngine:
         limit: int,
         stop_ids: Sequence[int],
         everything: bool,
+        private: bool = False,
     ) -> Any:
         """Makes a request, which is not in flight before `add`; its `request_id` names it.
 
@@ -102,9 +109,9 @@ class VLLMEngine:
             limit: Longest response.
             stop_ids: Tokens that end it; the model's end token does not.
             everything: Log-probabilities of the whole vocabulary, not only of the token sampled.
+            private: Neither read from the prefix cache what others left there, nor leave anything for them.
         """
         from vllm import SamplingParams
-        from vllm.inputs import tokens_input
 
         params = SamplingParams(
             temperature=temperature,
@@ -115,12 +122,30 @@ class VLLMEngine:
             logprobs=-1 if everything else 0,
             detokenize=False,
         )
-        adapters = adapters_request() if self._adapted else None
+        adapters = adapters_request() if self._adapters else None
         made = self._engine.input_processor.process_inputs(
-            "row", tokens_input(list(ids)), params, self._tasks, lora_request=adapters
+            "row", self._prompt(ids, private), params, self._tasks, lora_request=adapters
         )
         self._engine.input_processor.assign_request_id(made)  # a name of its own
         return made
+
+    def _prompt(self, ids: Sequence[int], private: bool) -> Any:
+        from vllm.inputs import tokens_input
+
+        self._salted += private
+        # Blocks are found again by their tokens and their salt.
+        return tokens_input(list(ids), cache_salt=f"private {self._salted}" if private else None)
+
+    def held(self, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Weights as the model computes with them, under their Hugging Face names; see `held_weights`."""
+        model = self._model
+        parameters = {
+            name.replace(".base_layer.", "."): weight  # of a module that may have an adapter
+            for name, weight in model.named_parameters(remove_duplicate=False)
+        }
+        yield from held_weights(parameters, model.packed_modules_mapping, shapes)
+        if self._adapters:
+            yield from held_adapters(self._runner, self._adapters)
 
     def add(self, request: Any) -> None:
         """Puts a request in flight."""
@@ -148,7 +173,7 @@ class VLLMEngine:
         """
         if self._asleep and "weights" in self._engine.model_executor.sleeping_tags:
             self._engine.wake_up(["weights"])
-        model, self._adapted = self._model, False
+        model, self._adapters = self._model, {}
         there = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
         left = there - set(model.load_weights(weights))
         if left:
@@ -158,14 +183,13 @@ class VLLMEngine:
             self._engine.wake_up(["kv_cache"])
             self._asleep = False
 
-    def adapt(self, pairs: Mapping[str, Pair], scaling: float) -> None:
+    def adapt(self, pairs: Mapping[str, Pair]) -> None:
         """Copies adapters in place of those before, and drops what was cached with those.
 
         Raises:
             PolicyError: see `agent.policies.vllm_adapters.take_adapters`.
         """
-        take_adapters(self._engine.model_executor.driver_worker.model_runner, pairs, scaling)
-        self._adapted = True
+        self._adapters = take_adapters(self._runner, pairs)
         self._forget()
 
     def _forget(self) -> None:

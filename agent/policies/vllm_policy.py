@@ -16,7 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agent.policies.adapters import adapter_pairs
-from agent.policies.request_checks import WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.vllm_engine import VLLMEngine
 from agent.policy import PolicyError, Sampling
 from agent.types import Generation, Request
@@ -81,6 +81,7 @@ class VLLMPolicy:
     ) -> None:
         self.version, self.takes_adapters, self.wants_base = 0, adapter_rank > 0, True
         self.window = window
+        self.dtype = getattr(torch, dtype)
         config = AutoConfig.from_pretrained(model)
         with torch.device("meta"):
             self._targets = AutoModelForCausalLM.from_config(config).state_dict(keep_vars=True)
@@ -155,6 +156,7 @@ class VLLMPolicy:
                 limit=min(request.max_new_tokens, self.window - len(row)),
                 stop_ids=self._stop_ids,
                 everything=bool(sampling.top),
+                private=request.private,
             )
             for request, row in zip(requests, rows, strict=True)
         ]
@@ -213,9 +215,7 @@ class VLLMPolicy:
         self.wants_base, self.version = False, version
 
     @torch.no_grad()
-    def load_adapters(
-        self, weights: Iterable[tuple[str, torch.Tensor]], scaling: float, version: int
-    ) -> None:
+    def load_adapters(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `AdapterPolicy.load_adapters`."""
         self._check_idle("load_adapters")
         if not self.takes_adapters or self.wants_base:
@@ -223,8 +223,12 @@ class VLLMPolicy:
                 "load_adapters: load_weights must come first, and adapter_rank say that adapters will come"
             )
         self.wants_base = True  # until this has succeeded
-        self._engine.adapt(adapter_pairs(weights, self._targets), scaling)
+        self._engine.adapt(adapter_pairs(weights, self._targets))
         self.wants_base, self.version = False, version
+
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Policy.held_weights`."""
+        return self._engine.held({name: weight.shape for name, weight in unique(self._targets)})
 
     def _check_idle(self, what: str) -> None:
         if self._flight:

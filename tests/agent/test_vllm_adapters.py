@@ -47,10 +47,17 @@ def adapted(*, targets="all-linear", rank=RANK, seed=0, dtype=torch.float32, std
     return model
 
 
+def scaled(model):
+    """As `rl.hand_over` hands them over."""
+    scaling = adapter_scaling(model)
+    for name, weight in adapter_weights(model):
+        yield name, weight * scaling if ".lora_B." in name else weight
+
+
 def give(policy, model, version=1):
     if policy.wants_base:
         policy.load_weights(base_weights(model), version)
-    policy.load_adapters(adapter_weights(model), adapter_scaling(model), version)
+    policy.load_adapters(scaled(model), version)
 
 
 def check(policy, model, near=NEAR, ids=None):
@@ -83,12 +90,17 @@ def test_parts_of_what_vllm_has_as_one_matrix(policy, targets):
     check(policy, model)
 
 
-def test_nothing_of_the_learner_is_changed(policy):
-    model = adapted(seed=1)
-    weights = dict(adapter_weights(model))
-    before = {name: weight.clone() for name, weight in weights.items()}
-    policy.load_adapters(weights.items(), adapter_scaling(model), 1)
-    assert all(torch.equal(weight, before[name]) for name, weight in weights.items())
+def test_what_it_holds_is_read_back_from_where_it_computes(policy):
+    """Only some parts have an adapter; another part's, left over, would be seen."""
+    model = adapted(targets=["k_proj", "down_proj"], seed=1)
+    give(policy, model)
+    held, given = dict(policy.held_weights()), dict([*base_weights(model), *scaled(model)])
+    assert held.keys() == given.keys()
+    assert all(torch.equal(weight, given[name]) for name, weight in held.items())
+    stacked = policy._engine._runner.lora_manager._adapter_manager.modules["model.layers.0.mlp.gate_up_proj"]
+    stacked.lora_b_stacked[1].fill_(1.0)
+    left_over = policy.held_weights()
+    assert "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight" in dict(left_over)
 
 
 def test_after_a_sleep_the_base_comes_first(policy, monkeypatch):
@@ -104,7 +116,7 @@ def test_after_a_sleep_the_base_comes_first(policy, monkeypatch):
             stacked.fill_(7.0)
     assert policy.wants_base
     with pytest.raises(PolicyError, match="load_weights must come first"):
-        policy.load_adapters(adapter_weights(model), 3.0, 2)
+        policy.load_adapters(scaled(model), 2)
     give(policy, model, 3)
     check(policy, model)
 
@@ -130,7 +142,7 @@ def test_without_a_rank_it_takes_none(folder):
     assert not plain.takes_adapters
     plain.load_weights(contract_model().named_parameters(), 1)
     with pytest.raises(PolicyError, match="adapter_rank"):
-        plain.load_adapters(adapter_weights(adapted()), 3.0, 1)
+        plain.load_adapters(scaled(adapted()), 1)
     del plain
     gc.collect()
 

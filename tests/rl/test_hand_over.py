@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from agent.fingerprints import Fingerprints
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import PolicyError, Sampling
 from agent.types import Request
+from rl.contract import Contract
 from rl.hand_over import hand_over
 from rl.learner.engine import OptimOptions
 from rl.learner.learner import BatchOptions
 from rl.learner.lora import LoraOptions, adapter_weights, add_adapters, base_weights
 from rl.rows.assemble import step_table
-from rl.sync import Contract, sync
+from rl.sync import sync
 from tests.rl.helpers import VOCAB, make_learner, random_groups, score_with
 from tests.toy import tiny_model
 
@@ -53,6 +55,10 @@ def policy_of(dtype=torch.bfloat16, *, takes_adapters=True):
     return policy
 
 
+def hand(learner, policy):
+    hand_over(learner, policy, Fingerprints(policy.dtype))
+
+
 def ask(policy, *, key=0, fresh=True, ids=(5, 6, 7), limit=12):
     request = Request(key=key, ids=list(ids), fresh=fresh, seed=key, max_new_tokens=limit)
     return policy.generate([request], Sampling())[0]
@@ -74,18 +80,18 @@ def sampled_from(policy):
     """The matrix of each adapted layer that the policy computes with, float64."""
     weights = {name.removesuffix(".weight"): w.double() for name, w in policy._model.state_dict().items()}
     for name, (a, b) in policy._adapters.held.items():
-        weights[name] = weights[name] + SCALING * b.double() @ a.double()
+        weights[name] = weights[name] + b.double() @ a.double()
     return weights
 
 
 def cosine(batch, *, takes_adapters, steps):
     """Of learner's and sampler's move over so many optimiser steps."""
     learner, policy = learner_of(), policy_of(takes_adapters=takes_adapters)
-    hand_over(learner, policy)
+    hand(learner, policy)
     before = learned(learner), sampled_from(policy)
     for update in range(1, steps + 1):
         learner.update(*batch, update=update)
-    hand_over(learner, policy)
+    hand(learner, policy)
     after = learned(learner), sampled_from(policy)
     ours, theirs = (
         torch.cat([(now[name] - then[name]).flatten() for name in before[0]])
@@ -109,7 +115,7 @@ def test_the_policy_computes_what_peft_does_to_the_bit(batch, dtype):
     learner, policy = learner_of(1e-2, dtype), policy_of(dtype)
     for update in (1, 2):
         learner.update(*batch, update=update)
-        hand_over(learner, policy)
+        hand(learner, policy)
     expected = TorchPolicy(copy.deepcopy(learner.engine.model), [3], window=320, max_parallel=16)
     assert ask(policy) == ask(expected)
     assert ask(policy).logps != ask(policy_of(dtype)).logps
@@ -136,10 +142,10 @@ def test_the_contract_holds_and_the_changed_share_is_the_adapters(batch, stage):
 
 def test_rows_that_go_on_are_computed_anew_and_merged_weights_end_the_adapters(batch):
     learner, policy = learner_of(1e-2, torch.float32), policy_of(torch.float32)
-    hand_over(learner, policy)
+    hand(learner, policy)
     first = ask(policy)
     learner.update(*batch, update=1)
-    hand_over(learner, policy)
+    hand(learner, policy)
     went_on = ask(policy, fresh=False, ids=(8, 9))
     row = [5, 6, 7, *first.ids, 8, 9]
     assert went_on.logps == pytest.approx(ask(policy, key=0, ids=row).logps, abs=1e-5)
@@ -154,10 +160,10 @@ def test_the_base_goes_once_and_after_it_was_dropped(batch):
     load = policy.load_weights
     policy.load_weights = lambda weights, version: taken.append(version) or load(weights, version)
     for update in (1, 2):
-        hand_over(learner, policy)
+        hand(learner, policy)
         learner.update(*batch, update=update)
     policy.wants_base = True  # as after the sleep of a policy that drops its weights
-    hand_over(learner, policy)
+    hand(learner, policy)
     assert taken == [0, 2]
 
 
@@ -165,7 +171,7 @@ def test_what_fits_no_layer_is_refused():
     policy, learner = policy_of(), learner_of()
     weights = dict(learner.engine.adapter_weights())
     with pytest.raises(PolicyError, match="load_weights must come first"):
-        policy.load_adapters(weights.items(), 1.0, 1)
+        policy.load_adapters(weights.items(), 1)
     policy.load_weights(base_weights(learner.engine.model), 1)
     first = next(iter(weights))
     wrong = {
@@ -178,17 +184,17 @@ def test_what_fits_no_layer_is_refused():
     }
     for message, given in wrong.items():
         with pytest.raises(PolicyError, match=message):
-            policy.load_adapters(given.items(), 1.0, 1)
+            policy.load_adapters(given.items(), 1)
     policy.start([Request(0, [5], True, 0, 12)], Sampling())
     with pytest.raises(PolicyError, match="in flight"):
-        policy.load_adapters(weights.items(), 1.0, 1)
+        policy.load_adapters(weights.items(), 1)
 
 
 def test_what_is_handed_over_is_copied():
     learner, policy = learner_of(), policy_of()
     policy.load_weights(base_weights(learner.engine.model), 1)
     weights = dict(adapter_weights(learner.engine.model))
-    policy.load_adapters(weights.items(), 1.0, 1)
+    policy.load_adapters(weights.items(), 1)
     expected = ask(policy)
     for weight in weights.values():
         weight.fill_(1.0)

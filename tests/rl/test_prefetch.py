@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+import torch
 
 from rl.collect import collect
 from rl.prefetch import Prefetch
@@ -95,3 +96,15 @@ def test_trouble_ahead_is_raised_where_the_result_is_asked_for():
     with pytest.raises(OSError, match="the environments are gone"):
         prefetched.take()
     assert Prefetch(lambda: 3).take() == 3
+
+
+def test_the_thread_works_on_its_processes_accelerator(monkeypatch):
+    """As CUDA does, every thread begins with device 0 and `set_device` is the calling thread's alone."""
+    current = threading.local()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: setattr(current, "number", number))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: getattr(current, "number", 0))
+    torch.cuda.set_device(3)
+    assert Prefetch(torch.cuda.current_device).take() == 3
+    torch.cuda.set_device(1)
+    assert Prefetch(torch.cuda.current_device).take() == 1
