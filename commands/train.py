@@ -25,7 +25,7 @@ from commands.build.policy import make_policy
 from commands.build.pools import open_pool
 from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
-from commands.build.terminal import open_console, use_threads
+from commands.build.terminal import check_accelerator, open_console, use_threads
 from commands.processes import process_count
 from commands.run_folder import record, start
 from configs.check import validate
@@ -67,6 +67,7 @@ def run(
     loaded, run_dir = start(experiment, overrides, resume, out)
     check_world(loaded)
     pipeline = credit_pipeline(loaded)
+    check_accelerator(loaded.config)
     processes = process_count(loaded.config, pipeline, nproc)
     if processes > 1 and "RANK" not in os.environ:
         _launch(processes, experiment, overrides, resume, run_dir)
