@@ -264,6 +264,11 @@ class Config(Section):
                 "generator.backend=server needs generator.urls: start servers with `run.py serve-policy` and "
                 "name them, separated by commas"
             )
+        if self.train.reference == "cpu" and self.model.lora.r:
+            raise ValueError(
+                "train.reference=cpu has nothing to move: with adapters (model.lora.r) the reference is the "
+                "model without them, and takes no memory: leave train.reference at gpu"
+            )
         if self.train.minibatches > self.trajectories:
             raise ValueError(
                 f"train.minibatches ({self.train.minibatches}) exceeds the {self.trajectories} trajectories "

@@ -19,6 +19,9 @@ from credit.scorer.around import Account, PairBudget, SortedBatches, UniquePairs
 from credit.scorer.base import ModelScorer
 from credit.scorer.disk_cache import DiskCache
 
+TOKEN_BUDGET = 32768
+"""Most padded tokens of one batch, where nobody says."""
+
 
 def scorer_names() -> list[str]:
     """Names of the scorers there are: the files of this folder with a class `Scorer`."""
@@ -53,7 +56,7 @@ def make_scorer(name: str, **options: Any) -> UniquePairs:
 
 
 def around_model(
-    scorer: ModelScorer, token_budget: int = 32768, cache: str = "", max_pairs: int = 0
+    scorer: ModelScorer, token_budget: int = TOKEN_BUDGET, cache: str = "", max_pairs: int = 0
 ) -> UniquePairs:
     """A model's scorer with all wrappers around it; only the budget can change a score.
 
