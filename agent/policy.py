@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,7 @@ class Policy(Protocol):
 
     version: int
     window: int
+    dtype: torch.dtype
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """Samples one response per request, in the order of the requests; nothing else may be in flight."""
@@ -57,3 +58,10 @@ class Policy(Protocol):
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the learner's weights and drops every cached state computed with older ones."""
+
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]] | None:
+        """What it samples with, read back: every tensor under the name that `load_weights` knows it by.
+
+        A weight of which there is a second copy (a tied head with memory of its own) comes once per copy.
+        None where weights are in other processes, which compare by themselves (`agent.server.weight_state`).
+        """

@@ -29,6 +29,7 @@ class Request:
         max_new_tokens: Longest response, stop token included.
         keep: Tokens of the row that stay before `ids` are added, the rest being forgotten (None: all). With
             the length of a prompt it asks for another response to it. Not together with `fresh`.
+        private: Share no computed states with other conversations that begin alike.
     """
 
     key: int
@@ -37,6 +38,7 @@ class Request:
     seed: int
     max_new_tokens: int
     keep: int | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

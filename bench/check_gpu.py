@@ -33,13 +33,15 @@ from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.types import Request
 from commands.build.terminal import quiet_libraries
+from configs.nvidia import complaint, driver
+from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
 from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine, unique_weights
 from rl.rows.assemble import TokenRow
-from rl.sync import Contract, sync
+from rl.sync import sync
 
 UPDATES, GROUP = 2, 8
 LEARNING_RATE = 1e-4  # large for so large a model: an update that moves nothing would show nothing
@@ -261,17 +263,33 @@ def _update(
         )
 
 
+def _no_use() -> str | None:
+    """Why a GPU that is here cannot be used; None if it can, or there is none."""
+    if driver() is None or torch.cuda.is_available():
+        return None
+    return complaint() or (
+        "nvidia-smi works, but torch.cuda.is_available() is false: `make doctor` says more; `--size tiny` "
+        "rehearses on the CPU"
+    )
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Parses the command line and checks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="full" if torch.cuda.is_available() else "tiny")
+    parser.add_argument("--size", choices=SIZES, help="default: full on a GPU")
     parser.add_argument("--backend", choices=("auto", "vllm", "torch"), default="auto")
     parser.add_argument("--engine", choices=("auto", "deepspeed", "torch"), default="auto")
     options = parser.parse_args(words)
+    if options.size is None and (why := _no_use()):
+        print(f"check-gpu: {why}")
+        raise SystemExit(2)
+    if not torch.cuda.is_available():
+        print("no GPU here: this rehearses on the CPU, in the size tiny")
     quiet_libraries()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        check(SIZES[options.size], options.backend, options.engine, Path(folder))
+        size = options.size or ("full" if torch.cuda.is_available() else "tiny")
+        check(SIZES[size], options.backend, options.engine, Path(folder))
     print(f"all of it: {time.perf_counter() - began:.0f} s")
 
 

@@ -25,7 +25,7 @@ from commands.build.policy import make_policy
 from commands.build.pools import open_pool
 from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
-from commands.build.terminal import open_console, use_threads
+from commands.build.terminal import check_accelerator, open_console, use_threads
 from commands.processes import process_count
 from commands.run_folder import record, start
 from configs.check import validate
@@ -43,11 +43,11 @@ from eval.result import save_eval
 from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState
+from rl.contract import Contract
 from rl.learner.forward import ResponseModel
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
-from rl.sync import Contract
 from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore
@@ -67,6 +67,7 @@ def run(
     loaded, run_dir = start(experiment, overrides, resume, out)
     check_world(loaded)
     pipeline = credit_pipeline(loaded)
+    check_accelerator(loaded.config)
     processes = process_count(loaded.config, pipeline, nproc)
     if processes > 1 and "RANK" not in os.environ:
         _launch(processes, experiment, overrides, resume, run_dir)
@@ -94,8 +95,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     config = loaded.config
     use_threads(config.threads)
     ranks = join(config)
-    # Credit is computed by the first process: the others need no scorer.
-    services = credit_services(config, pipeline) if ranks.rank == 0 else dict.fromkeys(pipeline.requires)
+    services = credit_services(config, pipeline, ranks)
     _check_ranks(config, pipeline, ranks)
     _check_votes(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))

@@ -37,6 +37,7 @@ NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "generator.folder": (NOTHING, "as generator.transfer"),
     "generator.timeout_s": (NOTHING, "when a server that does not answer is given up"),
     "generator.checksum": (NOTHING, "a check"),
+    "generator.tolerance": (NOTHING, "a check"),
     "train.timeout_s": (NOTHING, "when a process that does not answer is given up"),
     "eval.every": (MEASURED, "how often the policy is evaluated on the way"),
     "rollout.early_stop": (MEASURED, "stops groups that would be cut; rollout metrics leave them out"),

@@ -74,7 +74,15 @@ class GeneratorConfig(Section):
     )
     folder: str = Field("/dev/shm", description="Folder for transfers by `file`; all machines must share it.")
     timeout_s: float = Field(300.0, gt=0.0, description="Time limit of a transfer or an answer.")
-    checksum: bool = Field(False, description="Compare checksums of all weights after every transfer.")
+    checksum: bool = Field(
+        True, description="With servers: compare checksums of all weights after every transfer."
+    )
+    tolerance: float | None = Field(
+        None,
+        gt=0.0,
+        description="Largest difference (nats) between the log-probabilities of generator and learner on a "
+        "fixed prompt after every transfer (null: 1e-3 in float32, 0.5 in bfloat16).",
+    )
 
     @field_validator("urls", mode="before")
     @classmethod

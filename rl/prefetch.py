@@ -15,8 +15,9 @@ T = TypeVar("T")
 class Prefetch(Generic[T]):
     """Work for later that is done in a thread from now on.
 
-    A daemon thread: a run that is stopped does not wait for a rollout's end. It works on the accelerator of the
-    thread that made it: a new thread would begin with the machine's first, whatever the process was given.
+    A daemon thread: a run that is stopped does not wait for a rollout's end. It works on the accelerator of
+    the thread that made it: a new thread would begin with the machine's first, whatever the process was
+    given.
 
     Args:
         work: What to do; it must not touch what this thread uses before `take` or `wait` has returned.

@@ -15,8 +15,8 @@ from agent.types import Group
 from credit.table import StepTable
 from envs.base import Task
 from rl.checkpoint import Checkpoints
+from rl.contract import Contract
 from rl.rows.assemble import TokenRow, step_table
-from rl.sync import Contract
 from rl.tracking.progress import ProgressPanel
 from rl.tracking.tracker import NoTracker, Tracker
 from rl.tracking.trajectory_store import TrajectoryStore

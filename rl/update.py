@@ -10,6 +10,7 @@ from agent.policy import Policy
 from agent.rollout.options import Progress
 from agent.types import Group
 from credit.pipeline import CreditResult, Pipeline
+from credit.scorer import shared_model
 from credit.table import StepTable
 from rl.checkpoint import TrainState
 from rl.collect import Collected, collect
@@ -73,6 +74,7 @@ class Updater:
         self._settings, self._schedule = settings, schedule
         self._channel = learner.engine.channel()
         self._prefetch: Prefetch[Collected] | None = None
+        self._model = shared_model((services or {}).get("pair_scorer"))
         self._probe = Probes(
             policy,
             learner,
@@ -147,18 +149,24 @@ class Updater:
         )
 
     def _credit(self, probed: Probed, state: TrainState) -> CreditResult:
-        """Credit is computed once: ranks that disagreed on a bit would wait for each other without end."""
+        """Credit is computed once: ranks that disagreed on a bit would wait for each other without end.
+
+        Only a scorer's model, which takes seconds, runs on all of them.
+        """
         if self._channel.rank:
+            if self._model is not None:
+                self._model.serve()
             return self._channel.share(None)
-        return self._channel.share(
-            self._pipeline.run(
-                probed.table,
-                probed.services,
-                seed=self._schedule.seed,
-                step=state.update + 1,
-                state=state.credit,
-            )
+        credit = self._pipeline.run(
+            probed.table,
+            probed.services,
+            seed=self._schedule.seed,
+            step=state.update + 1,
+            state=state.credit,
         )
+        if self._model is not None:
+            self._model.end()
+        return self._channel.share(credit)
 
 
 def first_task(state: TrainState, settings: RolloutSettings) -> int:

@@ -230,6 +230,7 @@ class ScriptedPolicy:
     ) -> None:
         self.version = 0
         self.window = window
+        self.dtype = torch.float32
         self.calls: list[int] = []
         self._tokenizer, self._script = tokenizer, script
         self._rows: dict[int, list[int]] = {}
@@ -263,6 +264,9 @@ class ScriptedPolicy:
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the version only."""
         self.version = version
+
+    def held_weights(self) -> None:
+        """It holds none."""
 
 
 def scripted_expert(error: float = 0.0) -> Callable[[str, np.random.Generator], str]:

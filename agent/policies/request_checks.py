@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 
@@ -56,6 +56,15 @@ def extended(ids: Sequence[int] | None, request: Request, window: int) -> tuple[
             f"the window ({window})"
         )
     return row, kept
+
+
+def unique(weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The weights of a state dict (`keep_vars=True`), tied ones under the first of their names."""
+    seen = set()
+    for name, weight in weights.items():
+        if id(weight) not in seen:
+            seen.add(id(weight))
+            yield name, weight
 
 
 class WeightCheck:

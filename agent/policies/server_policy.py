@@ -89,7 +89,7 @@ class ServerPolicy:
         run: str | None = None,
         sends: bool = True,
     ) -> None:
-        self.version, self.window = 0, model.window
+        self.version, self.window, self.dtype = 0, model.window, torch.float32
         self._timeout_s, self._transfer = timeout_s, transfer or TransferOptions(timeout_s=timeout_s)
         self._run, self._sends, self._loads = run or secrets.token_hex(8), sends, 0
         self._label = ""  # of the weights; "": there are none
@@ -138,6 +138,9 @@ class ServerPolicy:
         self._label, label = "", f"{self._run}-{self._loads}"
         self._servers.load(iter(weights), version, label, self._transfer, sends=self._sends)
         self._label, self.version = label, version
+
+    def held_weights(self) -> None:
+        """See `Policy.held_weights`: servers read theirs back before they say that a transfer succeeded."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """See `Policy.generate`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from agent.policies.kv_slots import ATTENTION, KVSlots
-from agent.policies.request_checks import WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.responses import Responses
 from agent.policies.token_sampling import draw, signals
 from agent.policy import PolicyError, Sampling
@@ -66,6 +66,7 @@ class TorchPolicy:
         self._model.set_attn_implementation(ATTENTION)
         if self._model.config._attn_implementation != ATTENTION:
             raise PolicyError(f"{type(model).__name__} does not let its attention be replaced, as this needs")
+        self.dtype = self._model.dtype
         self._cache = KVSlots(self._model.config, self._model.dtype, self._model.device, window)
         self._rows: dict[int, _Row] = {}
         self._free: list[int] = list(range(max_parallel - 1, -1, -1))  # lowest slot last
@@ -119,6 +120,10 @@ class TorchPolicy:
             targets[check.take(name, tensor)].copy_(tensor)
         check.finish()
         self.version = version
+
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Policy.held_weights`."""
+        return unique(self._model.state_dict(keep_vars=True))
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """See `Policy.generate`; more requests than slots are served in waves.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 from transformers import PretrainedConfig
 
+from agent.policies.stacked_weights import held_weights
 from agent.policy import PolicyError
 
 CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would compute most of a step's row again
@@ -69,7 +70,7 @@ class VLLMEngine:
         self._core._finalizer.detach()
         weakref.finalize(self, _shut_down, self._core.engine_core)
         self._tasks = self._engine.get_supported_tasks()
-        self._asleep = False
+        self._asleep, self._salted = False, 0
         if self.cpu:
             _check_unpacked(self._model)
 
@@ -86,6 +87,7 @@ class VLLMEngine:
         limit: int,
         stop_ids: Sequence[int],
         everything: bool,
+        private: bool = False,
     ) -> Any:
         """Makes a request, which is not in flight before `add`; its `request_id` names it.
 
@@ -96,9 +98,9 @@ class VLLMEngine:
             limit: Longest response.
             stop_ids: Tokens that end it; the model's end token does not.
             everything: Log-probabilities of the whole vocabulary, not only of the token sampled.
+            private: Neither read from the prefix cache what others left there, nor leave anything for them.
         """
         from vllm import SamplingParams
-        from vllm.inputs import tokens_input
 
         params = SamplingParams(
             temperature=temperature,
@@ -110,10 +112,24 @@ class VLLMEngine:
             detokenize=False,
         )
         made = self._engine.input_processor.process_inputs(
-            "row", tokens_input(list(ids)), params, self._tasks
+            "row", self._prompt(ids, private), params, self._tasks
         )
         self._engine.input_processor.assign_request_id(made)  # a name of its own
         return made
+
+    def _prompt(self, ids: Sequence[int], private: bool) -> Any:
+        from vllm.inputs import tokens_input
+
+        self._salted += private
+        # Blocks are found again by their tokens and their salt.
+        return tokens_input(list(ids), cache_salt=f"private {self._salted}" if private else None)
+
+    def held(self, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Weights as the model computes with them, under their Hugging Face names; see `held_weights`."""
+        model = self._model
+        return held_weights(
+            dict(model.named_parameters(remove_duplicate=False)), model.packed_modules_mapping, shapes
+        )
 
     def add(self, request: Any) -> None:
         """Puts a request in flight."""

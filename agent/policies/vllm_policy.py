@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agent.policies.request_checks import WeightCheck, check_keys, extended
+from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.vllm_engine import VLLMEngine
 from agent.policy import PolicyError, Sampling
 from agent.types import Generation, Request
@@ -77,6 +77,7 @@ class VLLMPolicy:
     ) -> None:
         self.version = 0
         self.window = window
+        self.dtype = getattr(torch, dtype)
         config = AutoConfig.from_pretrained(model)
         with torch.device("meta"):
             self._targets = AutoModelForCausalLM.from_config(config).state_dict(keep_vars=True)
@@ -151,6 +152,7 @@ class VLLMPolicy:
                 limit=min(request.max_new_tokens, self.window - len(row)),
                 stop_ids=self._stop_ids,
                 everything=bool(sampling.top),
+                private=request.private,
             )
             for request, row in zip(requests, rows, strict=True)
         ]
@@ -212,6 +214,10 @@ class VLLMPolicy:
         check = WeightCheck(self._targets)
         self._engine.load(self._checked(weights, check))
         self._loaded, self.version = True, version
+
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Policy.held_weights`."""
+        return self._engine.held({name: weight.shape for name, weight in unique(self._targets)})
 
     def _check_idle(self, what: str) -> None:
         if self._flight:

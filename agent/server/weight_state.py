@@ -10,6 +10,7 @@ from threading import Lock
 
 import torch
 
+from agent.fingerprints import Fingerprints, not_held
 from agent.policy import Policy, PolicyError
 from agent.server.decoder_metrics import DecoderMetrics
 from agent.server.incoming_weights import IncomingWeights
@@ -121,7 +122,10 @@ class Weights:
         assert incoming is not None
         try:
             incoming.check()
-            policy.load_weights(incoming.weights(), incoming.version)
+            given = Fingerprints(policy.dtype)
+            policy.load_weights(given.passing(incoming.weights()), incoming.version)
+            if wrong := given.differences(policy.held_weights()):
+                raise PolicyError(not_held(wrong))
         except Exception as error:  # whatever it was: the policy may have half of them
             if not isinstance(error, PolicyError) and not incoming.why:
                 traceback.print_exc(file=sys.stderr)

@@ -12,11 +12,11 @@ from agent.ranks import ALONE, Ranks
 from configs.schema import Config
 from configs.seeds import derive
 from credit.pipeline import Pipeline
+from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
 from rl.learner.schedule import LearningRate
-from rl.sync import Contract
 
 PROBE_TOKENS = 48
 """Length of the contract's prompt: a few blocks of a prefix cache."""
@@ -39,14 +39,15 @@ def join(config: Config) -> Ranks:
 def contract(config: Config, model: PreTrainedModel) -> Contract | None:
     """Returns the check made after every transfer of weights.
 
-    None with the torch back end, which copies tensors into its own model: the check's extra response would
-    change the last bits of recorded runs.
+    None with the torch back end, which copies tensors into its own model, where they are read back anyway.
     """
     if config.generator.backend == "torch":
         return None
     draws = np.random.default_rng(derive(config.seed, "contract"))
     probe = draws.integers(0, model.config.vocab_size, PROBE_TOKENS).tolist()
-    return Contract(probe, config.rollout.temperature, TOLERANCE[config.model.dtype])
+    tolerance = config.generator.tolerance or TOLERANCE[config.model.dtype]
+    states = config.generator.backend != "server"  # two servers need not compute the same bits
+    return Contract(probe, config.rollout.temperature, tolerance, states)
 
 
 def starting_policy(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from agent.ranks import ALONE, Ranks
 from configs.schema import Config
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
-from credit.scorer import make_scorer
+from credit.scorer import has_model, make_scorer
 
 
-def credit_services(config: Config, pipeline: Pipeline) -> dict[str, Any]:
+def credit_services(config: Config, pipeline: Pipeline, ranks: Ranks = ALONE) -> dict[str, Any]:
     """Returns the services that the credit stages require, by name, except continuations.
+
+    Credit is computed by the first process. The others need nothing but their share of a scorer's model.
 
     Raises:
         ConfigError: An unknown option of the scorer, a package it needs is not installed, or a judge is asked
             for but not configured.
     """
+    if ranks.rank and not ("pair_scorer" in pipeline.requires and has_model(config.scorer.name)):
+        return dict.fromkeys(pipeline.requires)
     made = _judge(config, pipeline)
     if "pair_scorer" not in pipeline.requires:
         return made
     try:
-        return made | {"pair_scorer": make_scorer(config.scorer.name, **config.scorer.options)}
+        return made | {"pair_scorer": make_scorer(config.scorer.name, ranks, **config.scorer.options)}
     except (ValueError, ImportError) as error:
         raise ConfigError(
             f"scorer.name={config.scorer.name}: {error}. `python run.py doctor` says more."

@@ -95,8 +95,11 @@ class SortedBatches(Around):
         order = sorted(range(len(pairs)), key=lambda i: (-lengths[i], pairs[i]))
         read, padded = self.scorer.tokens_read, self.scorer.tokens_padded
         began = time.perf_counter()
-        for batch in batches(lengths, order, self.token_budget):
-            result[batch] = self.scorer.score([pairs[i] for i in batch])
+        cut = list(batches(lengths, order, self.token_budget))
+        asked = [[pairs[i] for i in batch] for batch in cut]
+        together = getattr(self.scorer, "score_batches", lambda some: map(self.scorer.score, some))
+        for batch, scores in zip(cut, together(asked), strict=True):
+            result[batch] = scores
         if not ((result >= 0) & (result <= 1)).all():
             raise ValueError(
                 f"{self.identity}: scores from {result.min()} to {result.max()}, expected [0, 1]; the "

@@ -18,6 +18,7 @@ from configs.params import did_you_mean
 from credit.scorer.around import Account, PairBudget, SortedBatches, UniquePairs
 from credit.scorer.base import ModelScorer
 from credit.scorer.disk_cache import DiskCache
+from credit.scorer.over_ranks import SharedModel, Together
 
 TOKEN_BUDGET = 32768
 """Most padded tokens of one batch, where nobody says."""
@@ -29,10 +30,20 @@ def scorer_names() -> list[str]:
     return [name for name in modules if hasattr(importlib.import_module(f"credit.scorer.{name}"), "Scorer")]
 
 
-def make_scorer(name: str, **options: Any) -> UniquePairs:
+def has_model(name: str) -> bool:
+    """Whether the scorer `name` runs a model, so that several processes may share its work."""
+    return name in scorer_names() and hasattr(_class(name), "lengths")
+
+
+def make_scorer(name: str, ranks: Together | None = None, **options: Any) -> UniquePairs:
     """The scorer `name`, asked once a distinct pair.
 
     A scorer with a model also takes the options of `around_model`.
+
+    Args:
+        name: one of `scorer_names()`.
+        ranks: processes that share a model's work, all of which make the scorer; None: this one alone.
+        options: of the scorer.
 
     Raises:
         ValueError: unknown name or option, with the nearest known one, or a value it refuses.
@@ -40,19 +51,24 @@ def make_scorer(name: str, **options: Any) -> UniquePairs:
     """
     if name not in scorer_names():
         raise ValueError(f"credit.scorer: no scorer {name!r}{did_you_mean(name, scorer_names())}")
-    scorer = importlib.import_module(f"credit.scorer.{name}").Scorer
+    scorer = _class(name)
     own = list(inspect.signature(scorer).parameters)
-    has_model = hasattr(scorer, "lengths")
-    around = list(inspect.signature(around_model).parameters)[1:] if has_model else []
+    around = list(inspect.signature(around_model).parameters)[1:] if has_model(name) else []
     for option in options:
         if option not in own + around:
             raise ValueError(
                 f"credit.scorer.{name}: no option {option!r}{did_you_mean(option, own + around)}"
             )
     made = scorer(**{key: value for key, value in options.items() if key in own})
-    if not has_model:
+    if not has_model(name):
         return UniquePairs(made)
+    if ranks is not None and ranks.size > 1:
+        made = SharedModel(made, ranks)
     return around_model(made, **{key: value for key, value in options.items() if key in around})
+
+
+def _class(name: str) -> type:
+    return importlib.import_module(f"credit.scorer.{name}").Scorer
 
 
 def around_model(

@@ -110,6 +110,11 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/mismatch_masked": ("share", "`train.mismatch=mask`: responses left out of the loss"),
     "train/stale_steps": ("share", "steps sampled with weights older than the learner's when trained on"),
     "train/staleness_max": ("updates", "age of the oldest of these weights"),
+    "sync/moved_learner": (
+        "nats",
+        "root mean square of what the update moved the learner's log-probabilities by, on a fixed prompt",
+    ),
+    "sync/moved_sampler": ("nats", "the same for the sampler's"),
     "sync/logp_gap": (
         "nats",
         "largest |log-probability difference| between policy and learner on a fixed probe, after the weights "

@@ -6,8 +6,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from rl.contract import Contract
 from rl.learner.schedule import LearningRate
-from rl.sync import Contract, SyncError, probe_gap, sync
+from rl.sync import SyncError, sync
 from rl.task_order import draw
 from rl.tracking.metrics import METRICS, render_table, rollout_metrics
 from rl.tracking.progress import ProgressPanel
@@ -53,9 +54,10 @@ def test_the_policy_samples_from_the_learners_weights(toy, temperature):
     learner = make_learner(model, temperature=temperature)
     probe = toy.tokenizer.encode("You in room 1 of 2")
     contract = Contract(probe, temperature)
-    assert probe_gap(learner, policy, contract) > 1e-2  # before
+    before, fault = contract.check(learner, policy)
+    assert before["sync/logp_gap"] > 1e-2 and "differ from the learner's by" in fault
     learner.version = 3
-    assert sync(learner, policy, contract)["sync/logp_gap"] < 1e-5
+    assert sync(learner, policy, contract)["sync/logp_gap"] < 5e-5  # of 64 tokens
     assert policy.version == 3
     assert sync(learner, policy) == {"train/weights_changed": 0.0}  # no contract, and the same weights
 
@@ -64,8 +66,11 @@ def test_a_policy_that_keeps_old_weights_is_caught(toy, monkeypatch):
     policy = toy.policy()
     learner = make_learner(tiny_model(len(toy.tokenizer), hidden=64, intermediate=128, std=0.3))
     monkeypatch.setattr(policy, "load_weights", lambda weights, version: setattr(policy, "version", version))
+    with pytest.raises(SyncError, match=r"does not hold .*read back, their bits are not"):
+        sync(learner, policy)
+    monkeypatch.setattr(policy, "held_weights", lambda: None)  # as if it lay about these too
     with pytest.raises(SyncError, match="differ from the learner's by"):
-        sync(learner, policy, Contract(toy.tokenizer.encode("room 1")))
+        sync(learner, policy, Contract(toy.tokenizer.encode("You in room 1")))
     monkeypatch.setattr(policy, "load_weights", lambda weights, version: None)
     learner.version = 9
     with pytest.raises(SyncError, match="reports version 0 after taking version 9"):
@@ -79,7 +84,8 @@ def test_weights_pass_by_value(toy):
     sync(learner, policy)
     with torch.no_grad():
         model.model.norm.weight.mul_(3.0)
-    assert probe_gap(learner, policy, Contract(toy.tokenizer.encode("room 1"))) > 1e-2
+    probed, _ = Contract(toy.tokenizer.encode("You in room 1")).check(learner, policy)
+    assert probed["sync/logp_gap"] > 1e-2
 
 
 def test_rollout_metrics_by_hand():
