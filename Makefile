@@ -139,6 +139,7 @@ test-slow: $(DEV) ## The slow tests
 
 test-vllm: $(VLLM) ## The slow tests that need vLLM, with vLLM for CPUs
 	@.venv-vllm/bin/python -m pytest -m slow tests/agent/test_policy_contract.py tests/agent/test_policy_vllm.py \
+		tests/agent/test_vllm_adapters.py \
 		tests/cli/test_train_ranks.py $(ARGS)
 
 lint: $(DEV) ## ruff (check and format) and the import contracts

@@ -216,7 +216,7 @@ def _learning(config: Config, shape: Shape, training: Training, tokens: Tokens) 
     offload        the share's gradients leave every round, its weights come back every step
     """
     train, n, a = config.train, training.ranks, training.trained(shape)
-    g = 4 if training.stage is None else training.trained_b
+    g = 4 if training.stage is None else training.b
     per_pass = math.ceil(tokens.rows / train.minibatch_rows) if train.minibatch_rows else train.minibatches
     steps = train.epochs * per_pass
     rounds = steps * _rounds(tokens.read / per_pass, training)
@@ -226,7 +226,7 @@ def _learning(config: Config, shape: Shape, training: Training, tokens: Tokens) 
     operations += train.epochs * tokens.read * 6 * a if training.r else 0
     stage = training.stage or 0
     reductions = (2 * steps, 2 * steps, 2 * rounds, rounds)[stage]
-    weights = (0, steps * training.trained_b * a, steps * training.trained_b * a, 0)[stage]
+    weights = (0, steps * training.b * a, steps * training.b * a, 0)[stage]
     if stage == 3:
         weights = 2 * rounds * training.b * shape.parameters
     share = a / n if stage else a
@@ -238,6 +238,6 @@ def _learning(config: Config, shape: Shape, training: Training, tokens: Tokens) 
             "optimiser",
             hbm=0 if training.offload else moved,
             host=moved if training.offload else 0,
-            pcie=(rounds * g + steps * training.trained_b) * share if training.offload else 0,
+            pcie=(rounds * g + steps * training.b) * share if training.offload else 0,
         ),
     )

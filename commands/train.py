@@ -44,7 +44,7 @@ from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState
 from rl.contract import Contract
-from rl.learner.forward import ResponseModel
+from rl.learner.reference import Reference
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
@@ -112,7 +112,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     probed = contract(config, model)
     reference = starting_policy(config, model, pipeline)
     learner = make_learner(config, model, reference)
-    probing = _probing(config, model, reference)
+    probing = _probing(config, model, learner.reference)
     console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
     world = open_world(config.env)
     tasks, trained_on = train_tasks(config, world)
@@ -261,7 +261,7 @@ def _settings(
     )
 
 
-def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> ProbeOptions:
+def _probing(config: Config, model: PreTrainedModel, reference: Reference | None) -> ProbeOptions:
     probes = config.probes
     if probes.window is not None:
         check_window("probes.window", probes.window, config, model)
@@ -269,7 +269,7 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
         peer=probes.peer,
         window=probes.window,
         token_budget=config.train.token_budget,
-        reference=None if reference is None else ResponseModel(reference),
+        reference=reference,
         exact_sampler=config.generator.backend == "torch" and config.model.dtype == "float32",
     )
 

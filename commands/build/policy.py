@@ -76,6 +76,8 @@ def _vllm(config: Config, model: PreTrainedModel, prompts: PromptBuilder, parall
             memory=options.memory,
             eager=options.eager,
             dtype=config.model.dtype,
+            # float32 weights lose nothing in a sum, and vLLM's kernels for adapters on GPUs know no float32
+            adapter_rank=config.model.lora.r if config.model.dtype == "bfloat16" else 0,
         )
     except PolicyError as error:
         raise ConfigError(f"generator.backend=vllm: {error}") from error

@@ -74,7 +74,7 @@ def test_what_moves_memory():
     assert copied["generator"].generating == 2 * PSI + 128 * 2560 * 28_672
     _, adapted = parts("alfworld_1.5b", "model.lora.r=64")
     assert adapted["optimiser"].step < plain["optimiser"].step / 10
-    assert adapted["activations"].backward > plain["activations"].backward
+    assert adapted["activations"].backward < plain["activations"].backward  # no gradient of the head
     assert "reference" not in adapted  # the model without its adapters
 
 
