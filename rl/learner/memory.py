@@ -250,7 +250,7 @@ def activation_bytes(shape: Shape, training: Training) -> int:
 
 def scoring_bytes(shape: Shape, b: int, tokens: int) -> int:
     """Peak of a forward pass over `tokens` that keeps nothing, weights apart: b (3 F + 2 D) a token, 20 bytes
-    a logit. Counted like `activation_bytes`."""
+    a logit. An upper bound."""
     return tokens * b * (3 * shape.intermediate + 2 * shape.hidden) + 20 * min(
         tokens * shape.vocabulary, MAX_LOGITS
     )
