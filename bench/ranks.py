@@ -5,7 +5,7 @@
 Each case is five updates of a small model; the plain torch engine in one process is the truth.
 Said are the largest difference of an update's loss, of a weight after the last update, and the distance of
 the weights as a share of the way they went. The table goes between `<!-- ranks -->` and `<!-- /ranks -->` of
-docs/gpu.md.
+docs/gpu_evidence.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine
 from rl.rows.assemble import TokenRow
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu_evidence.md"
 BLOCK = re.compile(r"(<!-- ranks -->\n).*?(<!-- /ranks -->)", re.DOTALL)
 VOCAB = 64
 Result = TypeVar("Result")

@@ -248,6 +248,19 @@ def activation_bytes(shape: Shape, training: Training) -> int:
     return max(layer, tokens * (kept + 8 * d) + logits)
 
 
+def scoring_bytes(shape: Shape, b: int, tokens: int) -> int:
+    """Peak of a forward pass over `tokens` that keeps nothing, weights apart: b (3 F + 2 D) a token, 20 bytes
+    a logit. An upper bound."""
+    return tokens * b * (3 * shape.intermediate + 2 * shape.hidden) + 20 * min(
+        tokens * shape.vocabulary, MAX_LOGITS
+    )
+
+
+def encoder_bytes(hidden: int, intermediate: int, tokens: int, b: int = 2) -> int:
+    """Peak of an encoder's forward pass over `tokens`, weights apart: two streams, two of its MLP."""
+    return tokens * b * 2 * (hidden + intermediate)
+
+
 def serving_bytes(shape: Shape, b: int, *, batched_tokens: int, parallel: int) -> int:
     """What vLLM takes beside weights and cache: one round's activations and logits.
 
