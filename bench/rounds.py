@@ -4,7 +4,7 @@
 
 An optimiser step's rows are dealt to the ranks in rounds (`rl.learner.rounds`); a round lasts as long as its
 most expensive micro-batch. Said is Σ of these over the cost of all rows divided by the ranks (1: nobody
-waits), the mean and the worst of 20 draws; beside it the same for rows sorted by length, padded to the longest
+waits), the mean and worst of 20 draws; beside it the same for rows sorted by length, padded to the longest
 of their micro-batch and dealt in that order, over the same ideal: there padding counts as waiting.
 
 Row lengths are drawn, no GPU recorded them: a step-wise prompt of 300 to 2,048 tokens (ALFWorld, normal, mean
