@@ -26,6 +26,9 @@ CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would comput
 class VLLMEngine:
     """vLLM with dummy weights; where `torch.distributed` joins processes, each has an engine of its own.
 
+    With `tensor_parallel_size` = n, n neighbouring processes have one together: a part of every layer each,
+    and a scheduler each, which decide alike as long as all n are asked for the same in the same order.
+
     Args:
         model: Folder or name of a Hugging Face model; only its configuration is read.
         config: That configuration.

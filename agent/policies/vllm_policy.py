@@ -54,6 +54,8 @@ class VLLMPolicy:
         eager: Neither CUDA graphs nor compilation: starts sooner, generates slower.
         dtype: Of the weights and the cache.
         seed: Of vLLM's own generators; responses use the seeds of their requests.
+        tensor_parallel: Neighbouring processes that hold the model together, a part each; all of them must
+            make the same calls in the same order (`agent.team_policy` sees to it).
 
     Attributes:
         version: Of the weights, as given to `load_weights`; 0 at first.
@@ -74,6 +76,7 @@ class VLLMPolicy:
         eager: bool = False,
         dtype: str = "float32",
         seed: int = 0,
+        tensor_parallel: int = 1,
     ) -> None:
         self.version = 0
         self.window = window
@@ -95,6 +98,7 @@ class VLLMPolicy:
             enforce_eager=eager,
             dtype=dtype,
             seed=seed,
+            tensor_parallel_size=tensor_parallel,
         )
         self._rows: dict[int, list[int]] = {}
         self._flight: dict[str, _Response] = {}  # by vLLM's name of the request
