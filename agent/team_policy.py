@@ -132,6 +132,10 @@ class TeamPolicy:
         """See `Policy.load_weights`; every rank is given whole weights and keeps its part of them."""
         self._policy.load_weights(weights, version)
 
+    def held_weights(self) -> Iterator[tuple[str, torch.Tensor]] | None:
+        """See `Policy.held_weights`; parts are put together, so every rank of the team must read them all."""
+        return self._policy.held_weights()
+
     def _note(self, name: str, *args: Any) -> None:
         """Has the others told of a call by the next message."""
         if self._leading:

@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 from transformers import PretrainedConfig
 
+from agent.policies.split_weights import split_weights
 from agent.policies.stacked_weights import held_weights
 from agent.policy import PolicyError
 
@@ -52,6 +53,7 @@ class VLLMEngine:
 
         self.cpu = current_platform.is_cpu()
         joined = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+        self._ranks = options.get("tensor_parallel_size", 1)
         options |= {
             "load_format": "dummy",
             "skip_tokenizer_init": True,
@@ -130,9 +132,13 @@ class VLLMEngine:
     def held(self, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, torch.Tensor]]:
         """Weights as the model computes with them, under their Hugging Face names; see `held_weights`."""
         model = self._model
-        return held_weights(
-            dict(model.named_parameters(remove_duplicate=False)), model.packed_modules_mapping, shapes
-        )
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        stacks = model.packed_modules_mapping
+        if self._ranks == 1:
+            return held_weights(parameters, stacks, shapes)
+        from vllm.distributed.parallel_state import get_tp_group
+
+        return split_weights(parameters, stacks, shapes, self._ranks, get_tp_group().all_gather)
 
     def add(self, request: Any) -> None:
         """Puts a request in flight."""

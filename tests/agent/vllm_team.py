@@ -64,15 +64,16 @@ def main():
     )
     policy = TeamPolicy(own, TeamChannel(size, 120.0))
     model = AutoModelForCausalLM.from_pretrained(folder)
-    held = sum(p.numel() for p in own._engine._model.parameters()) / sum(
-        p.numel() for p in model.parameters()
-    )
+    held, whole = (sum(p.numel() for p in one.parameters()) for one in (own._engine._model, model))
     worst, trajectories = 0.0, 0
     for version in (1, 2):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(1.1)
         policy.load_weights(model.named_parameters(), version)
+        back = dict(policy.held_weights())
+        assert all(torch.equal(back.pop(name), weight) for name, weight in model.named_parameters())
+        assert not back
         requests = [Request(key, [5 + key] * (40 + key), True, key, 8) for key in range(9)]
         for one, made in zip(requests, policy.generate(requests, Sampling(0.7)), strict=True):
             worst = max(worst, gap_of(model, one.ids, made.ids, made.logps))
@@ -85,7 +86,13 @@ def main():
                 worst = max(worst, gap_of(model, row, step.response_ids, step.logp_sampled))
                 row += step.response_ids
     tokens = [step.response_ids for group in groups for one in group for step in one.steps]
-    found = {"rank": ranks.rank, "worst": worst, "held": held, "played": trajectories, "tokens": tokens}
+    found = {
+        "rank": ranks.rank,
+        "worst": worst,
+        "held": held / whole,
+        "played": trajectories,
+        "tokens": tokens,
+    }
     (Path(sys.argv[3]) / f"{ranks.rank}.json").write_text(json.dumps(found), encoding="utf-8")
     ranks.gather(None)
     dist.destroy_process_group()
