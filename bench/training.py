@@ -21,6 +21,7 @@ from transformers import Qwen2ForCausalLM
 
 from bench.generation import VOCAB, make_model
 from rl.learner.engine import OptimOptions
+from rl.learner.fused import compile_layers
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
 from rl.learner.schedule import LearningRate
@@ -48,10 +49,15 @@ def make_rows(count: int) -> list[TokenRow]:
     return rows
 
 
-def learner_update(rows: Sequence[TokenRow], budget: int, zero: float) -> tuple[float, float, float]:
+def learner_update(
+    rows: Sequence[TokenRow], budget: int, zero: float, compiled: bool = False
+) -> tuple[float, float, float]:
     """Updates once with the learner; returns (tokens trained on, seconds, CPU seconds)."""
+    model = make_model()
+    if compiled:  # by the first update, which is not timed
+        compile_layers(model)
     learner = Learner(
-        TorchEngine(make_model(), OptimOptions()),
+        TorchEngine(model, OptimOptions()),
         loss=LossOptions(),
         batches=BatchOptions(token_budget=budget),
         lr=LearningRate(1e-5),
@@ -113,6 +119,7 @@ def main() -> None:
     rows = make_rows(options.rows)
     variants = {
         **{f"learner, budget {b}": (lambda b=b: learner_update(rows, b, 0.0)) for b in (4096, 16384)},
+        "learner, layers compiled": lambda: learner_update(rows, 16384, 0.0, compiled=True),
         "learner, half without advantage": lambda: learner_update(rows, 16384, 0.5),
         f"plain loop, {BATCH} rows per batch": lambda: plain_update(rows),
     }

@@ -89,7 +89,7 @@ class Memory:
 
 def tensor_parallel(config: Config) -> int:
     """Ranks that share one generator."""
-    return getattr(config.generator, "tensor_parallel", 1)
+    return config.generator.tensor_parallel
 
 
 def training_of(config: Config, ranks: int) -> Training:

@@ -42,6 +42,12 @@ def run(
             "generator.backend=server is what the run says; a server has to generate itself: give this "
             "command generator.backend=torch or generator.backend=vllm"
         )
+    if config.generator.tensor_parallel > 1:
+        raise ConfigError(
+            f"generator.tensor_parallel={config.generator.tensor_parallel}: a policy server is one process "
+            "with one card; set it to 1. Models past one card generate in the run's own processes "
+            "(generator.backend=vllm)"
+        )
     token = read_token(token_file, TOKEN_VARIABLE)
     use_threads(config.threads)
     model, tokenizer = model_and_tokenizer(config)

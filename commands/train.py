@@ -25,6 +25,7 @@ from commands.build.policy import make_policy
 from commands.build.pools import open_pool
 from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
+from commands.build.teams import check_team_credit
 from commands.build.terminal import check_accelerator, open_console, use_threads
 from commands.processes import process_count
 from commands.run_folder import record, start
@@ -98,6 +99,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     services = credit_services(config, pipeline, ranks)
     _check_ranks(config, pipeline, ranks)
     _check_votes(config, pipeline)
+    check_team_credit(config, pipeline)
     run_dir = Path(ranks.share(str(run_dir)))
     lead = ranks.rank == 0
     console = open_console() if lead else Console(quiet=True)

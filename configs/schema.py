@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from configs.schema_env import EnvConfig, Section, split_urls
 from configs.schema_eval import CheckpointConfig, EvalConfig
 from configs.schema_train import ModelConfig, TrainConfig
+from configs.teams import check_team
 
 __all__ = ["Config", "EnvConfig", "Section"]
 
@@ -63,6 +64,13 @@ class GeneratorConfig(Section):
     )
     batched_tokens: int = Field(16384, ge=256, description="Limit of tokens that vLLM computes in one round.")
     eager: bool = Field(False, description="vLLM without CUDA graphs: starts sooner, generates slower.")
+    tensor_parallel: int = Field(
+        1,
+        ge=1,
+        description="vLLM: cards that hold one copy of the model for generation; neighbouring processes are "
+        "teams of this size. Only for models past one card: every token waits for the whole team. Must "
+        "divide the number of processes and the model's key-value heads.",
+    )
     urls: tuple[str, ...] = Field((), description="Policy servers, separated by commas.")
     token_file: str | None = Field(
         None, description="File with the servers' token (null: the variable SIBLING_POLICY_TOKEN)."
@@ -277,6 +285,8 @@ class Config(Section):
                 "train.reference=cpu has nothing to move: with adapters (model.lora.r) the reference is the "
                 "model without them, and takes no memory: leave train.reference at gpu"
             )
+        generator = self.generator
+        check_team(generator.tensor_parallel, generator.backend, self.train.engine, self.rollout.staleness)
         if self.train.minibatches > self.trajectories:
             raise ValueError(
                 f"train.minibatches ({self.train.minibatches}) exceeds the {self.trajectories} trajectories "

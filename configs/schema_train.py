@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from configs.schema_env import Section
 
@@ -32,7 +32,25 @@ class ModelConfig(Section):
     gradient_checkpointing: bool = Field(
         False, description="Compute activations again instead of keeping them: less memory, more time."
     )
+    fused: bool = Field(
+        False,
+        description="Norms and feed-forward layers of the learner by Liger's kernels (Qwen2, Qwen3 on GPUs; "
+        "`pip install -r requirements-fused.txt`): less memory for activations, equal up to rounding.",
+    )
+    compile: bool = Field(
+        False,
+        description="The same layers by torch.compile: for other models or without Liger. The first update "
+        "waits for the compiler, minutes on a CPU, where it does not pay.",
+    )
     lora: LoraConfig = LoraConfig()
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ModelConfig:
+        if self.fused and self.compile:
+            raise ValueError(
+                "model.fused and model.compile both replace norms and feed-forward layers: set one of them"
+            )
+        return self
 
 
 CLIPS = {

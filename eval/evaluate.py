@@ -75,10 +75,10 @@ def evaluate(
             names=[_name(task.id, attempt) for task, attempt in attempts],
             part=part,
             options=replace(options or RolloutOptions(), on_failure="drop"),
-            on_progress=scaled(on_progress, ranks),
+            on_progress=scaled(on_progress, ranks, policy),
         )
 
-    groups, counts = play_shared(share, ranks, group_size=1)
+    groups, counts = play_shared(share, ranks, group_size=1, policy=policy)
     if counts.lost:
         lost = "\n  ".join(f"{task}: {message}" for task, message in counts.lost.items())
         raise EvalError(

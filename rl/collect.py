@@ -142,11 +142,11 @@ def _play(
             options=settings.options,
             steering=settings.steering,
             on_group=on_group,
-            on_progress=scaled(on_progress, settings.ranks),
+            on_progress=scaled(on_progress, settings.ranks, policy),
         )
 
     whole = on_group is not None or settings.options.on_failure == "reroll"
-    return play_shared(share, settings.ranks, settings.group_size, whole=whole)
+    return play_shared(share, settings.ranks, settings.group_size, policy=policy, whole=whole)
 
 
 class _Enough:

@@ -18,6 +18,7 @@ import torch
 from transformers import PretrainedConfig
 
 from agent.policies.adapters import Pair
+from agent.policies.split_weights import split_weights
 from agent.policies.stacked_weights import held_weights
 from agent.policies.vllm_adapters import adapter_options, adapters_request, held_adapters, take_adapters
 from agent.policy import PolicyError
@@ -27,6 +28,9 @@ CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would comput
 
 class VLLMEngine:
     """vLLM with dummy weights; where `torch.distributed` joins processes, each has an engine of its own.
+
+    With `tensor_parallel_size` = n, n neighbouring processes have one together: a part of every layer each,
+    and a scheduler each, which decide alike as long as all n are asked for the same in the same order.
 
     Args:
         model: Folder or name of a Hugging Face model; only its configuration is read.
@@ -55,6 +59,7 @@ class VLLMEngine:
 
         self.cpu = current_platform.is_cpu()
         joined = torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+        self._ranks = options.get("tensor_parallel_size", 1)
         options |= {
             "load_format": "dummy",
             "skip_tokenizer_init": True,
@@ -143,7 +148,13 @@ class VLLMEngine:
             name.replace(".base_layer.", "."): weight  # of a module that may have an adapter
             for name, weight in model.named_parameters(remove_duplicate=False)
         }
-        yield from held_weights(parameters, model.packed_modules_mapping, shapes)
+        stacks = model.packed_modules_mapping
+        if self._ranks > 1:  # without adapters: they are merged there
+            from vllm.distributed.parallel_state import get_tp_group
+
+            yield from split_weights(parameters, stacks, shapes, self._ranks, get_tp_group().all_gather)
+            return
+        yield from held_weights(parameters, stacks, shapes)
         if self._adapters:
             yield from held_adapters(self._runner, self._adapters)
 

@@ -56,6 +56,8 @@ class VLLMPolicy:
         dtype: Of the weights and the cache.
         adapter_rank: Of the low-rank adapters that it is to hold beside its weights; 0: none.
         seed: Of vLLM's own generators; responses use the seeds of their requests.
+        tensor_parallel: Neighbouring processes that hold the model together, a part each; all of them must
+            make the same calls in the same order (`agent.team_policy` sees to it).
 
     Attributes:
         version: Of the weights, as given to `load_weights`; 0 at first.
@@ -78,6 +80,7 @@ class VLLMPolicy:
         dtype: str = "float32",
         adapter_rank: int = 0,
         seed: int = 0,
+        tensor_parallel: int = 1,
     ) -> None:
         self.version, self.takes_adapters, self.wants_base = 0, adapter_rank > 0, True
         self.window = window
@@ -100,6 +103,7 @@ class VLLMPolicy:
             enforce_eager=eager,
             dtype=dtype,
             seed=seed,
+            tensor_parallel_size=tensor_parallel,
         )
         self._rows: dict[int, list[int]] = {}
         self._flight: dict[str, _Response] = {}  # by vLLM's name of the request

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
+from agent.policy import Policy
 from agent.ranks import Ranks
 from agent.rollout.groups import Part, RolloutCounts, RolloutError, enough
 from agent.rollout.options import Progress
 from agent.rollout.rollout import Rollout
+from agent.team_policy import TeamPolicy
 from agent.types import Group
 from envs.base import EnvError
 
 
 def play_shared(
-    make: Callable[[Part], Rollout], ranks: Ranks, group_size: int, *, whole: bool = False
+    make: Callable[[Part], Rollout],
+    ranks: Ranks,
+    group_size: int,
+    *,
+    policy: Policy | None = None,
+    whole: bool = False,
 ) -> tuple[list[Group], RolloutCounts]:
     """Plays a rollout, a part of its trajectories here.
 
@@ -24,6 +32,8 @@ def play_shared(
         make: Returns the rollout of a part; on every rank of the same tasks.
         ranks: The processes that share it.
         group_size: Trajectories per task.
+        policy: What `make`'s rollouts ask; where ranks hold it in teams, each team's first rank plays a share
+            and the others follow. None: every rank plays.
         whole: Deal out whole groups, see `Part`.
 
     Returns:
@@ -32,13 +42,19 @@ def play_shared(
     Raises:
         RolloutError: the rollout of some rank ended with an `EnvError`; all raise, naming all of them.
     """
-    running = make(Part(ranks.rank, ranks.size, whole))
+    team = policy if isinstance(policy, TeamPolicy) else None
+    size = team.size if team else 1
+    running = make(Part(ranks.rank // size, ranks.size // size, whole))
     if ranks.size == 1:
         return running.play(), running.counts
     groups: list[Group] = []
     trouble = None
     try:
-        groups = running.play()
+        if team and team.rank:
+            team.follow()
+        else:
+            with team.leading() if team else nullcontext():
+                groups = running.play()
     except EnvError as error:
         trouble = f"rank {ranks.rank}: {error}"
     everything = ranks.gather((groups, running.counts, trouble))
@@ -64,8 +80,9 @@ def _whole(parts: Sequence[Group], counts: RolloutCounts, group_size: int) -> li
     return [sorted(members[number], key=lambda one: one.index) for number in sorted(members)]
 
 
-def scaled(on_progress: Progress | None, ranks: Ranks) -> Progress | None:
-    """Tells of all ranks as if they were where this one is."""
-    if on_progress is None or ranks.size == 1:
+def scaled(on_progress: Progress | None, ranks: Ranks, policy: Policy | None = None) -> Progress | None:
+    """Tells of all ranks that play as if they were where this one is; `policy` as in `play_shared`."""
+    shares = ranks.size // (policy.size if isinstance(policy, TeamPolicy) else 1)
+    if on_progress is None or shares == 1:
         return on_progress
-    return lambda done, sampled: on_progress(done * ranks.size, sampled * ranks.size)
+    return lambda done, sampled: on_progress(done * shares, sampled * shares)

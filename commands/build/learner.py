@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from agent.ranks import ALONE, Ranks
 from configs.schema import Config
 from configs.seeds import derive
+from configs.text import ConfigError
 from credit.pipeline import Pipeline
 from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
@@ -81,6 +82,7 @@ def make_learner(
         from rl.learner.lora import LoraOptions, add_adapters
 
         add_adapters(model, LoraOptions(lora.r, lora.alpha, lora.targets), seed=derive(config.seed, "lora"))
+    replace_layers(config, model)
     train = config.train
     engine = _engine(config, model)
     return Learner(
@@ -92,6 +94,21 @@ def make_learner(
         seed=config.seed,
         reference=None if reference is None else reference(engine),
     )
+
+
+def replace_layers(config: Config, model: PreTrainedModel) -> None:
+    """Gives the learner's model the faster layers that `model.fused` or `model.compile` asks for."""
+    if config.model.compile and config.train.engine == "deepspeed" and config.train.zero_stage == 3:
+        raise ConfigError(
+            "model.compile with train.zero_stage=3: ZeRO-3 brings weights in and out around every layer, and "
+            "compiled layers would not see it: set a lower stage, model.fused=true, or model.compile=false"
+        )
+    from rl.learner.fused import compile_layers, fuse_layers
+
+    if config.model.fused:
+        fuse_layers(model)
+    if config.model.compile:
+        compile_layers(model)
 
 
 def _loss_options(config: Config) -> LossOptions:

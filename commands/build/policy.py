@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from agent.policy import Policy
 from agent.prompts.builder import PromptBuilder
 from commands.build.models import check_window
+from commands.build.teams import check_team, in_team
 from configs.schema import Config
 from configs.text import ConfigError
 from rl.learner.torch_engine import unique_weights
@@ -42,7 +43,8 @@ def make_policy(
         return _servers(config, model, prompts, run, sends)
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     if backend == "vllm":
-        return _vllm(config, model, prompts, parallel)
+        check_team(config, model)
+        return in_team(config, _vllm(config, model, prompts, parallel))
     from agent.policies.torch_policy import TorchPolicy
 
     return TorchPolicy(model, prompts.turns.stop_ids, window=config.prompt.window, max_parallel=parallel)
@@ -76,11 +78,21 @@ def _vllm(config: Config, model: PreTrainedModel, prompts: PromptBuilder, parall
             memory=options.memory,
             eager=options.eager,
             dtype=config.model.dtype,
-            # float32 weights lose nothing in a sum, and vLLM's kernels for adapters on GPUs know no float32
-            adapter_rank=config.model.lora.r if config.model.dtype == "bfloat16" else 0,
+            adapter_rank=_adapter_rank(config),
+            tensor_parallel=options.tensor_parallel,
         )
     except PolicyError as error:
         raise ConfigError(f"generator.backend=vllm: {error}") from error
+
+
+def _adapter_rank(config: Config) -> int:
+    """Rank of the adapters that vLLM is to hold; 0: it gets merged weights.
+
+    Float32 weights lose nothing in a sum, and vLLM's kernels for adapters on GPUs know no float32. An engine
+    that is split over several processes holds parts of adapters, which cannot be read back whole.
+    """
+    alone = config.generator.tensor_parallel == 1
+    return config.model.lora.r if config.model.dtype == "bfloat16" and alone else 0
 
 
 def _servers(
