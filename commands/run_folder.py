@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs.load import Loaded, load, load_run, plain, write_config
+from configs.resuming import config_differences
 from configs.text import ConfigError
 from eval.report import environment
-from rl.checkpoint import config_differences
 
 
 def start(

@@ -7,11 +7,11 @@ import pytest
 from commands.experiments.one_run import job, make_run
 from configs.check import is_section
 from configs.neutral import MEASURED, NEUTRAL, NOTHING, ROUNDING, effect, without
+from configs.resuming import config_differences as refused
 from configs.schema import Config
 from eval.runfolder import RunFolder
 from eval.runlist import config_differences as compared
 from eval.variants import differences, variants_of
-from rl.checkpoint import config_differences as refused
 from tests.eval.synthetic import RunWriter
 
 

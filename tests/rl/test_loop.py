@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl.checkpoint import CheckpointError, Checkpoints, TrainState, config_differences
+from configs.resuming import config_differences
+from rl.checkpoint import CheckpointError, Checkpoints, TrainState
 from rl.learner.torch_engine import STATE_FILE
 from rl.tracking.metrics import METRICS, TIMED, describe
 from rl.tracking.tracker import read_metrics

@@ -7,7 +7,7 @@ import pytest
 
 from agent.rollout.groups import RolloutCounts
 from agent.types import Trajectory
-from commands.train import _check_votes
+from commands.train_here import _check_votes
 from configs.load import load
 from configs.text import ConfigError
 from credit.pipeline import Pipeline
