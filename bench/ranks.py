@@ -5,7 +5,7 @@
 Each case is five updates of a small model; the plain torch engine in one process is the truth.
 Said are the largest difference of an update's loss, of a weight after the last update, and the distance of
 the weights as a share of the way they went. The table goes between `<!-- ranks -->` and `<!-- /ranks -->` of
-docs/gpu.md.
+docs/gpu_evidence.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine
 from rl.rows.assemble import TokenRow
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu_evidence.md"
 BLOCK = re.compile(r"(<!-- ranks -->\n).*?(<!-- /ranks -->)", re.DOTALL)
 VOCAB = 64
 Result = TypeVar("Result")
@@ -104,7 +104,8 @@ def make_rows(count: int = 13) -> list[TokenRow]:
 
 def make_learner(case: Case) -> Learner:
     """The learner of a case; under a launcher's environment it joins the other ranks."""
-    model = make_model(case.dtype)
+    cuda = torch.cuda.is_available()
+    model = make_model(case.dtype).to(torch.device("cuda", torch.cuda.current_device()) if cuda else "cpu")
     if case.lora:
         add_adapters(model, LoraOptions(r=4, alpha=8.0))
     options = OptimOptions(grad_clip=0.5)

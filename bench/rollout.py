@@ -99,7 +99,7 @@ class SimulatedPool(LocalPool):
 class SimulatedPolicy:
     """Answers with 8 to 20 tokens; every round takes its time on a clock."""
 
-    version, window = 0, WINDOW
+    version, window, takes_adapters = 0, WINDOW, False
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._left = clock, {}

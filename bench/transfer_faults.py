@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from agent.fingerprints import Fingerprints
 from agent.policies.torch_policy import TorchPolicy
 from bench.ranks import VOCAB, make_model, make_rows
 from rl.contract import Contract
+from rl.hand_over import hand_over
 from rl.learner.engine import OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.lora import LoraOptions, add_adapters
@@ -37,7 +39,13 @@ Named = tuple[str, torch.Tensor]
 
 
 class Sampler(TorchPolicy):
-    """Takes weights as it should; faults are planted in it."""
+    """Takes weights as it should; faults are planted in it.
+
+    Attributes:
+        lora: Whether the fault is one of adapters.
+    """
+
+    lora = False
 
     def __init__(self, model: nn.Module) -> None:
         """Has room for the probes of a contract."""
@@ -75,9 +83,29 @@ class Dropped(Sampler):
 class NotMerged(Sampler):
     """Adapters are never merged."""
 
+    lora = True
+
+    def __init__(self, model: nn.Module) -> None:
+        """As policies that hold no adapters."""
+        super().__init__(model)
+        self.takes_adapters = False
+
     def take(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """All that has an adapter stays what it was."""
         self.take_without(weights, version, "_proj")
+
+
+class AdaptersDropped(Sampler):
+    """Adapters beside the weights stay those of the first transfer."""
+
+    lora = True
+
+    def load_adapters(self, weights: Iterable[Named], version: int) -> None:
+        """Only the version is new after that."""
+        kept = [(name, weight.clone()) for name, weight in weights]
+        if not self._adapters.held:
+            return super().load_adapters(kept, version)
+        self.version = version
 
 
 class OneLayerMissed(Sampler):
@@ -128,6 +156,7 @@ FAULTS = {
     "none": Sampler,
     "transfers dropped": Dropped,
     "adapters never merged": NotMerged,
+    "adapters beside the weights dropped": AdaptersDropped,
     "one layer missed": OneLayerMissed,
     "states of prompts kept": StatesKept,
     "weights of the update before": OneUpdateLate,
@@ -188,7 +217,7 @@ def only(one: Contract, *, limit_alone: bool = False) -> Callable[[Learner, Samp
     """Hands weights over and looks at log-probabilities alone."""
 
     def check(learner: Learner, sampler: Sampler) -> None:
-        sampler.load_weights(learner.named_weights(), learner.version)
+        hand_over(learner, sampler, Fingerprints(sampler.dtype))
         metrics, fault = one.check(learner, sampler)
         if metrics["sync/logp_gap"] > LIMIT if limit_alone else fault:
             raise SyncError(fault or "beyond the limit")
@@ -200,9 +229,8 @@ def table() -> str:
     """Plants every fault; returns the Markdown table."""
     lines = [("planted", "bits", "contract alone", "limit alone"), ("---", "---:", "---:", "---:")]
     for name, fault in FAULTS.items():
-        lora = fault is NotMerged
         checks = (bits, only(contract()), only(contract(), limit_alone=True))
-        found = [found_after(fault, check, lora=lora) for check in checks]
+        found = [found_after(fault, check, lora=fault.lora) for check in checks]
         lines.append((name, *("-" if one is None else str(one) for one in found)))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

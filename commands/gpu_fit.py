@@ -4,52 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from commands import gpu_tune
 from commands.build.models import ROOT
 from commands.build.terminal import open_console
-from commands.gpu_memory import GIB, Memory, memory_of, model_shape, training_of
+from commands.gpu_cards import CARDS
+from commands.gpu_memory import GIB, Memory, memory_of, training_of
+from commands.gpu_models import model_shape
+from commands.gpu_time import Lengths, phases
 from configs.load import Loaded, load
 from configs.schema import Config
 from configs.text import ConfigError
 from rl.learner.memory import training_state
 
-GPUS = ROOT / "docs" / "gpu.md"
+EVIDENCE = ROOT / "docs" / "gpu_evidence.md"
 COUNTS = (1, 2, 4, 8, 16, 32)
 """Ranks that are tried where none are named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Lengths of a trajectory, from which tokens are counted; where None, `assumed` fills in.
-
-    Attributes:
-        steps: Mean steps.
-        prompt: Mean prompt tokens per step (append form: tokens that a step adds).
-        response: Mean response tokens per step.
-    """
-
-    steps: float | None = None
-    prompt: float | None = None
-    response: float | None = None
-
-    def assumed(self, config: Config) -> tuple[float, float, float]:
-        """Returns steps, prompt and response tokens: half the step limit, half the longest prompt, a quarter
-        of the longest response.
-
-        In the append form all steps share one row, taken to fill half the window: what the responses leave
-        of it, divided by the steps, is the prompt of each.
-        """
-        steps = self.steps or config.env.max_steps / 2
-        response = self.response or config.prompt.max_response_tokens / 4
-        room = config.prompt.window - config.prompt.max_response_tokens
-        added = max(1.0, config.prompt.window / 2 / steps - response)
-        return steps, self.prompt or (room / 2 if config.prompt.form == "stepwise" else added), response
 
 
 def run(
@@ -60,8 +36,10 @@ def run(
     memory: float,
     lengths: Lengths,
     markdown: bool = False,
+    tune: bool = False,
+    card: str = "h100",
 ) -> bool:
-    """Prints the memory table, or writes it into docs/gpu.md; returns whether everything fits.
+    """Prints the memory table, or writes it into docs/gpu_evidence.md; returns whether everything fits.
 
     Args:
         experiment: As in `train`.
@@ -69,7 +47,9 @@ def run(
         gpus: Ranks; None: the fewest of `COUNTS` that fit.
         memory: GiB of each accelerator.
         lengths: Of trajectories.
-        markdown: Write into docs/gpu.md instead.
+        markdown: Write into docs/gpu_evidence.md instead.
+        tune: Print the fastest setting that fits instead.
+        card: Whose speed is counted with, of `CARDS`.
 
     Raises:
         ConfigError: There is no such model, or the options cannot run together.
@@ -77,7 +57,9 @@ def run(
     loaded = load(experiment, overrides)
     budget = int(memory * GIB)
     ranks = gpus or _fewest(loaded, budget)
-    _check(loaded, ranks)
+    _check(loaded)
+    if tune:
+        return _tune(loaded, ranks, budget, card, lengths, [experiment, *overrides])
     found = memory_of(loaded, ranks, budget)
     hints = [] if found.fits else would_fit(experiment, overrides, ranks, budget)
     if markdown:
@@ -87,16 +69,28 @@ def run(
     return found.fits
 
 
+def _tune(loaded: Loaded, ranks: int, budget: int, card: str, lengths: Lengths, words: Sequence[str]) -> bool:
+    found = gpu_tune.settings(loaded, ranks, budget, CARDS[card], lengths)
+    console: Console = open_console()
+    if not found:
+        console.print(
+            f"no setting fits {ranks} × {budget / GIB:g} GiB with {gpu_tune.SPARE:.0%} to spare: use more "
+            "--gpus, model.lora.r=64, or a lower prompt.window",
+            style="bold red",
+        )
+        return False
+    console.print(f"{loaded.config.name} on {ranks} × {card}, {budget / GIB:g} GiB: the fastest that fits")
+    gpu_tune.show(console, loaded, found, ranks, CARDS[card], words)
+    return True
+
+
 def _fewest(loaded: Loaded, budget: int) -> int:
     """The fewest ranks with which it fits; one, if it fits with none of `COUNTS`."""
-    counts = COUNTS if loaded.config.train.engine == "deepspeed" else COUNTS[:1]
-    return next((n for n in counts if memory_of(loaded, n, budget).fits), counts[0])
+    return next((n for n in COUNTS if memory_of(loaded, n, budget).fits), COUNTS[0])
 
 
-def _check(loaded: Loaded, ranks: int) -> None:
+def _check(loaded: Loaded) -> None:
     config = loaded.config
-    if config.train.engine == "torch" and ranks > 1:
-        raise ConfigError(f"train.engine=torch trains in one process, got --gpus {ranks}: use deepspeed")
     window = model_shape(config.model.path).window
     if window is not None and config.prompt.window > window:
         raise ConfigError(
@@ -116,7 +110,9 @@ def would_fit(experiment: str, overrides: Sequence[str], ranks: int, budget: int
             options = frozenset(re.split("[ =]", change)[0] for change in chosen)
             if len(options) < size or options in found:
                 continue
-            words = [change for change in chosen if not change.startswith("--gpus")]
+            words = [word for change in chosen if not change.startswith("--gpus") for word in change.split()]
+            if "train.reference=cpu" in words and "model.lora.r=64" in words:
+                continue  # with adapters there is no copy to move
             counts = [int(change.split()[1]) for change in chosen if change.startswith("--gpus")]
             loaded = load(experiment, [*overrides, *words])
             if memory_of(loaded, counts[0] if counts else ranks, budget).fits:
@@ -133,12 +129,14 @@ def _changes(config: Config, ranks: int) -> list[str]:
         changes += [f"--gpus {n}" for n in (2 * ranks, 4 * ranks)]
         changes += [f"train.zero_stage={n}" for n in (2, 3) if n > train.zero_stage]
         changes += [] if train.offload else ["train.offload=true"]
+        changes += [] if train.reference == "cpu" or model.lora.r else ["train.reference=cpu"]
     changes += [] if model.gradient_checkpointing else ["model.gradient_checkpointing=true"]
     longest = max(config.prompt.window, 64)
     changes += [f"train.token_budget={n}" for n in (8192, 4096) if longest <= n < train.token_budget]
     if config.generator.backend == "vllm":
         changes += [f"generator.memory={m}" for m in (0.45, 0.35, 0.25, 0.15) if m < config.generator.memory]
-    return changes if model.lora.r else [*changes, "model.lora.r=64"]
+    adapters = "model.lora.r=64" + (" train.reference=gpu" if train.reference == "cpu" else "")
+    return changes if model.lora.r else [*changes, adapters]
 
 
 def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[tuple[str, str]]:
@@ -158,39 +156,40 @@ def _facts(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> list[
         text = (
             f"{shape.kv_bytes(b):,} bytes of keys and values per token, {found.cache / GIB:.1f} GiB: "
             f"{found.sequences} rows of {config.prompt.window} tokens at once; "
-            f"{found.in_flight} trajectories in flight per rank{waiting}"
+            f"{found.in_flight} trajectories in flight per generator{waiting}"
         )
         facts.append(("generator", text))
-    best = ", and the best" if config.checkpoint.keep_best else ""
     facts += [
-        ("an update", _tokens(config, psi, ranks, lengths)),
-        ("a checkpoint", f"{saved / GIB:.1f} GiB, {config.checkpoint.keep} are kept{best}"),
+        ("an update", _tokens(loaded, found, ranks, lengths)),
+        ("a checkpoint", _checkpoints(config, saved)),
         ("weights sent", f"{b * psi / GIB:.2f} GiB to every generator, after every update"),
     ]
     if found.host:
-        facts.append(("main memory", f"{found.host / GIB:.1f} GiB per rank for the optimiser"))
+        facts.append(("main memory", f"{found.host / GIB:.1f} GiB per rank for what is moved there"))
     return facts
 
 
-def _tokens(config: Config, parameters: int, ranks: int, lengths: Lengths) -> str:
-    """Says how many tokens and operations an update takes.
+def _checkpoints(config: Config, saved: int) -> str:
+    """A new checkpoint is written beside those kept, and the best one may be older than all of them."""
+    keep, best = config.checkpoint.keep, bool(config.checkpoint.keep_best)
+    text = f"{saved / GIB:.1f} GiB, {keep} are kept{', and the best' if best else ''}"
+    return f"{text}: {(keep + 1 + best) * saved / GIB:.1f} GiB of disk while one is written"
 
-    A forward pass is 2 Ψ operations per token, a backward pass 4 Ψ (Kaplan et al. 2020, arXiv 2001.08361,
-    §2.1; attention is not counted); checkpointing, the reference and a mismatch correction each add a
-    forward pass. A row of the append form is read once;
-    step-wise, every step is a row of its own.
-    """
+
+def _tokens(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths) -> str:
+    """Says how many tokens an update takes, and how many operations of the learner's."""
+    config = loaded.config
     steps, prompt, response = lengths.assumed(config)
     turns = config.trajectories * steps
-    read = turns * (prompt + response)
-    train = config.train
-    more = (config.model.gradient_checkpointing, train.kl_coef > 0, train.mismatch != "off")
-    operations = (6 + 2 * sum(more)) * parameters * read / ranks
+    learning = ("reference", "old log-probs", "update")
+    work = phases(loaded, found, ranks, lengths)
+    operations = sum(phase.operations for phase in work if phase.name in learning)
     known = all((lengths.steps, lengths.prompt, lengths.response))
     return (
         f"{config.trajectories} trajectories × {steps:g} steps × ({prompt:,.0f} prompt + {response:,.0f} "
-        f"response tokens){'' if known else ' (assumed)'} = {read / 1e6:.1f} M tokens read, "
-        f"{turns * response / 1e6:.2f} M sampled; learner {operations / 1e15:.1f}e15 operations per rank"
+        f"response tokens){'' if known else ' (assumed)'} = {turns * (prompt + response) / 1e6:.1f} M tokens "
+        f"read, {turns * response / 1e6:.2f} M sampled; "
+        f"learner {operations / 1e15:.1f}e15 operations per rank"
     )
 
 
@@ -209,19 +208,23 @@ def _verdict(found: Memory, hints: Sequence[str]) -> list[str]:
     return [*lines, *(["it would with any of: " + " | ".join(hints)] if hints else [])]
 
 
-def _rows(found: Memory) -> list[tuple[str, str, str, str, str]]:
+def _rows(found: Memory) -> list[tuple[str, ...]]:
     parts = [
         (
             part.name,
-            *(f"{n / GIB:.1f}" if n else "" for n in (part.backward, part.step, part.generating)),
+            *(
+                f"{n / GIB:.1f}" if n else ""
+                for n in (part.backward, part.step, part.scoring, part.generating)
+            ),
             part.how,
         )
         for part in found.parts
     ]
-    return [*parts, ("total", *(f"{n / GIB:.1f}" for n in found.totals), f"of {found.budget / GIB:g}")]
+    training, step, generating, scoring = (f"{n / GIB:.1f}" for n in found.totals)
+    return [*parts, ("total", training, step, scoring, generating, f"of {found.budget / GIB:g}")]
 
 
-_COLUMNS = ("GiB per GPU", "training", "its step", "generating", "")
+_COLUMNS = ("GiB per GPU", "training", "its step", "scoring", "generating", "")
 
 
 def _title(loaded: Loaded, found: Memory, ranks: int) -> str:
@@ -231,7 +234,7 @@ def _title(loaded: Loaded, found: Memory, ranks: int) -> str:
 def _print(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths, hints: Sequence[str]) -> None:
     console: Console = open_console()
     table = Table(*_COLUMNS, title=_title(loaded, found, ranks), title_justify="left")
-    for column in table.columns[1:4]:
+    for column in table.columns[1:5]:
         column.justify = "right"
     rows = _rows(found)
     for row in rows:
@@ -246,14 +249,14 @@ def _print(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths, hints: S
 
 
 def _markdown(loaded: Loaded, found: Memory, ranks: int, lengths: Lengths, hints: Sequence[str]) -> str:
-    rows = [_COLUMNS, ("---", "---:", "---:", "---:", "---"), *_rows(found)]
+    rows = [_COLUMNS, ("---", *["---:"] * 4, "---"), *_rows(found)]
     lines = [f"**{_title(loaded, found, ranks)}**", ""]
     lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
     lines += [f"- {name}: {text}" for name, text in _facts(loaded, found, ranks, lengths)]
     return "\n".join([*lines, *(f"- {line}" for line in _verdict(found, hints))])
 
 
-def _write(name: str, text: str, path: Path = GPUS) -> None:
+def _write(name: str, text: str, path: Path = EVIDENCE) -> None:
     """Puts `text` between the markers of `name`.
 
     Raises:

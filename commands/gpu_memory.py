@@ -3,59 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-
-from transformers import AutoConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from commands.build.declared import credit_pipeline
-from commands.build.models import ROOT
+from commands.gpu_models import SCORERS, model_shape
 from configs.load import Loaded
 from configs.schema import Config
-from configs.text import ConfigError
-from rl.learner.memory import Shape, Training, activation_bytes, serving_bytes, shape_of, training_state
+from credit.scorer import embed
+from credit.scorer.bge import MAX_LENGTH
+from credit.scorer.registry import TOKEN_BUDGET
+from rl.learner.memory import (
+    Shape,
+    State,
+    Training,
+    activation_bytes,
+    encoder_bytes,
+    scoring_bytes,
+    serving_bytes,
+    training_state,
+)
 
 GIB = 2**30
-
-# Widths of the published configurations, for machines that no model hub can be reached from.
-_QWEN = {
-    "0.5B": dict(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14),
-    "1.5B": dict(hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12),
-    "3B": dict(hidden_size=2048, intermediate_size=11008, num_hidden_layers=36, num_attention_heads=16),
-    "7B": dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28),
-}
-_QWEN3 = {
-    "0.6B": dict(hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16),
-    "1.7B": dict(hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16),
-    "4B": dict(hidden_size=2560, intermediate_size=9728, num_hidden_layers=36, num_attention_heads=32),
-    "8B": dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32),
-}
-KNOWN: Mapping[str, Mapping[str, int | bool]] = {
-    f"Qwen/Qwen2.5-{size}-Instruct": {
-        **widths,
-        "num_key_value_heads": 4 if size == "7B" else 2,
-        "vocab_size": 152064 if size == "7B" else 151936,
-        "max_position_embeddings": 32768,
-        "tie_word_embeddings": size != "7B",
-    }
-    for size, widths in _QWEN.items()
-} | {
-    f"Qwen/Qwen3-{size}": {
-        **widths,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": size != "8B",
-    }
-    for size, widths in _QWEN3.items()
-}
-"""Model id to the arguments of its configuration."""
-
-SCORERS = {"bge": 568_000_000, "embed": 568_000_000}
-"""Parameters of the scorers' default models (bge-reranker-v2-m3; a bi-encoder is at most as large)."""
+CARD = 79.15
+"""GiB of an "80 GB" card as PyTorch reports them: 79.1 to 79.3 on A100s and H100s."""
 
 CONTEXT = int(2.5 * GIB)  # assumed: CUDA context, NCCL's buffers, kernels' workspaces
 ASLEEP = int(1.5 * GIB)  # assumed: what sleeping vLLM keeps, CUDA graphs above all
@@ -64,12 +34,22 @@ FRAGMENTS = 0.05  # assumed: share of the activations lost between blocks
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes on one accelerator: while gradients are computed, in the optimiser step, and while generating."""
+    """Bytes on one accelerator in each phase of an update.
+
+    Attributes:
+        name: What takes them.
+        backward: While gradients are computed.
+        step: In the optimiser step.
+        generating: While responses are sampled, and compared by the scorer.
+        scoring: While the reference, or the learner before the update, scores responses.
+        how: What the number depends on.
+    """
 
     name: str
     backward: int
     step: int
     generating: int
+    scoring: int
     how: str
 
 
@@ -79,11 +59,12 @@ class Memory:
 
     Attributes:
         parts: What takes it.
-        host: Bytes of main memory per rank for offloaded state.
+        host: Bytes of main memory per rank for what is moved there.
         cache: Bytes for keys and values in the generator; None if it runs elsewhere or its cache grows as
             needed.
-        sequences: Full-length rows that fit into `cache` at once; None where `cache` is.
-        in_flight: Trajectories in flight per rank.
+        sequences: Full-length rows that fit into `cache` at once; None where `cache` is. With tensor
+            parallelism, into those of all ranks that share a generator.
+        in_flight: Trajectories in flight per generator.
         budget: Bytes that an accelerator has.
     """
 
@@ -95,9 +76,9 @@ class Memory:
     budget: int
 
     @property
-    def totals(self) -> tuple[int, int, int]:
-        """Bytes in each phase: gradients, optimiser step, generating."""
-        sums = [(part.backward, part.step, part.generating) for part in self.parts]
+    def totals(self) -> tuple[int, int, int, int]:
+        """Bytes in each phase: gradients, optimiser step, generating, scoring."""
+        sums = [(part.backward, part.step, part.generating, part.scoring) for part in self.parts]
         return tuple(map(sum, zip(*sums, strict=True)))
 
     @property
@@ -106,39 +87,9 @@ class Memory:
         return max(self.totals) <= self.budget and (self.sequences is None or self.sequences >= 1)
 
 
-@cache
-def model_shape(path: str) -> Shape:
-    """Returns a model's shape, from its configuration file or from `KNOWN`.
-
-    Raises:
-        ConfigError: It is neither in a folder, nor in the local cache, nor in `KNOWN`.
-    """
-    config = _model_config(path)
-    try:
-        return shape_of(config)
-    except ValueError as error:
-        raise ConfigError(f"model.path={path}: {error}") from error
-
-
-def _model_config(path: str) -> PretrainedConfig:
-    for folder in (Path(path), ROOT / path):
-        if (folder / "config.json").is_file():
-            return AutoConfig.from_pretrained(folder)
-    if path in KNOWN:
-        return known_config(path)
-    try:
-        return AutoConfig.from_pretrained(path, local_files_only=True)
-    except OSError as error:
-        raise ConfigError(
-            f"model.path={path}: no folder with a config.json, not downloaded before, and not one of the "
-            f"models known by heart ({', '.join(KNOWN)}). Download its config.json and name the folder"
-        ) from error
-
-
-def known_config(path: str, **changes: int | bool) -> PretrainedConfig:
-    """Returns the configuration of a model of `KNOWN`, with `changes`."""
-    made = Qwen3Config if path.startswith("Qwen/Qwen3-") else Qwen2Config
-    return made(**KNOWN[path] | changes)
+def tensor_parallel(config: Config) -> int:
+    """Ranks that share one generator."""
+    return config.generator.tensor_parallel
 
 
 def training_of(config: Config, ranks: int) -> Training:
@@ -156,7 +107,7 @@ def training_of(config: Config, ranks: int) -> Training:
     )
 
 
-def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
+def memory_of(loaded: Loaded, ranks: int, budget: int, columns: frozenset[str] | None = None) -> Memory:
     """Adds up the memory of each rank.
 
     Each rank has its own generator. It sleeps while the learner trains, unless trajectories are rolled out
@@ -166,6 +117,7 @@ def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
         loaded: The configuration.
         ranks: Processes, one per accelerator.
         budget: Bytes that an accelerator has.
+        columns: `scored_columns`, where they are known already.
 
     Raises:
         ConfigError: There is no such model.
@@ -173,37 +125,41 @@ def memory_of(loaded: Loaded, ranks: int, budget: int) -> Memory:
     config = loaded.config
     shape, training = model_shape(config.model.path), training_of(config, ranks)
     state, b = training_state(shape, training), training.b
+    columns = scored_columns(loaded) if columns is None else columns
+    parts = _state_parts(shape, training, state)
     activations = int((1 + FRAGMENTS) * activation_bytes(shape, training))
-    zero3 = training.stage == 3
-    kept = state.gradients if zero3 else 0  # flat, made once
-    buckets = state.buckets if zero3 else 0
-    in_flight = min(
-        config.rollout.max_parallel, math.ceil(config.rollout.groups / ranks) * config.rollout.group_size
-    )
-    copied = 4 if training.r else b if zero3 else 0
-    parts = [
-        Part(
-            "weights",
-            *[state.weights] * 3,
-            f"{b} bytes each" + (f", 1 of {ranks} parts" if zero3 and ranks > 1 else ""),
-        ),
-        Part("gradients", state.gradients, state.gradients, kept, _sharded(training, 2)),
-        Part(
-            "optimiser",
-            *[state.optimizer] * 3,
-            "in main memory" if training.offload else _sharded(training, 1),
-        ),
-        Part("optimiser's step", 0, state.step, 0, "float32 gradients, flat"),
-        Part("DeepSpeed's buffers", state.buckets, buckets, buckets, "gradient bucket, gathered weights"),
-        Part("activations", activations, 0, 0, _activations(training)),
-        Part("reference", *[_reference(loaded, shape, b)] * 3, "frozen copy, whole on every rank"),
-        Part("scorer", *[2 * SCORERS.get(config.scorer.name, 0)] * 3, f"{config.scorer.name}, float16"),
-        Part("weights sent", 0, 0, copied * shape.largest, "the largest, gathered or merged"),
+    read = int((1 + FRAGMENTS) * scoring_bytes(shape, b, training.token_budget))
+    parts.append(Part("activations", activations, 0, read if columns else 0, read, _activations(training)))
+    reference, away = _reference(config, columns, b * shape.parameters)
+    generator, cache, sequences, in_flight = _generator(config, shape, ranks, b, budget)
+    copied = 4 if training.r else b if training.stage == 3 else 0
+    parts += [
+        reference,
+        *_scorer(config),
+        Part("weights sent", 0, 0, copied * shape.largest, 0, "the largest, gathered or merged"),
+        generator,
+        Part("context", *[CONTEXT] * 4, "CUDA, NCCL, workspaces: assumed"),
     ]
-    generator, cache, sequences = _generator(config, shape, b, in_flight, budget)
-    parts += [generator, Part("context", *[CONTEXT] * 3, "CUDA, NCCL, workspaces: assumed")]
-    shown = tuple(part for part in parts if part.backward or part.step or part.generating)
-    return Memory(shown, state.host, cache, sequences, in_flight, budget)
+    shown = tuple(p for p in parts if p.backward or p.step or p.generating or p.scoring)
+    return Memory(shown, state.host + away, cache, sequences, in_flight, budget)
+
+
+def _state_parts(shape: Shape, training: Training, state: State) -> list[Part]:
+    """What the learner holds, activations apart; under ZeRO-3 gradients and buffers, made once, stay."""
+    zero3 = training.stage == 3
+    kept = state.gradients if zero3 else 0
+    buckets = state.buckets if zero3 else 0
+    how = f"{training.b} bytes each" + (
+        f", 1 of {training.ranks} parts" if zero3 and training.ranks > 1 else ""
+    )
+    moved = "in main memory" if training.offload else _sharded(training, 1)
+    return [
+        Part("weights", *[state.weights] * 4, how),
+        Part("gradients", state.gradients, state.gradients, kept, kept, _sharded(training, 2)),
+        Part("optimiser", *[state.optimizer] * 4, moved),
+        Part("optimiser's step", 0, state.step, 0, 0, "float32 gradients, flat"),
+        Part("DeepSpeed's buffers", state.buckets, *[buckets] * 3, "gradient bucket, gathered weights"),
+    ]
 
 
 def _sharded(training: Training, stage: int) -> str:
@@ -217,30 +173,68 @@ def _activations(training: Training) -> str:
     )
 
 
-def _reference(loaded: Loaded, shape: Shape, b: int) -> int:
-    needed = loaded.config.train.kl_coef > 0 or "logp_ref" in credit_pipeline(loaded).token_columns
-    return b * shape.parameters if needed else 0
+def scored_columns(loaded: Loaded) -> frozenset[str]:
+    """Token columns of the credit method that take a forward pass of their own, before the update."""
+    return credit_pipeline(loaded).token_columns - {"logp_sampled"}
+
+
+def has_reference(config: Config, columns: frozenset[str]) -> bool:
+    """Whether the KL term or a credit stage compares with the starting policy."""
+    return config.train.kl_coef > 0 or "logp_ref" in columns
+
+
+def _reference(config: Config, columns: frozenset[str], weights: int) -> tuple[Part, int]:
+    """Returns the reference's part and its bytes of main memory: none where only adapters are trained."""
+    if not has_reference(config, columns) or config.model.lora.r:
+        return Part("reference", 0, 0, 0, 0, ""), 0
+    if config.train.reference == "gpu":
+        return Part("reference", *[weights] * 4, "frozen copy, whole on every rank"), 0
+    early = weights if "logp_ref" in columns else 0
+    return Part("reference", 0, 0, early, weights, "in main memory until it scores"), weights
+
+
+def _scorer(config: Config) -> list[Part]:
+    """The scorer's weights, which stay, and one batch of its pairs, read while the generator is awake."""
+    encoder = SCORERS.get(config.scorer.name)
+    if encoder is None:
+        return []
+    options = config.scorer.options
+    tokens = embed.TOKEN_BUDGET
+    if config.scorer.name == "bge":
+        tokens = max(options.get("token_budget", TOKEN_BUDGET), options.get("max_length", MAX_LENGTH))
+    batch = int((1 + FRAGMENTS) * encoder_bytes(encoder.hidden, encoder.intermediate, tokens))
+    return [
+        Part("scorer", *[2 * encoder.parameters] * 4, f"{config.scorer.name}, float16"),
+        Part("scorer's batch", 0, 0, batch, 0, f"{tokens:,} tokens of pairs"),
+    ]
 
 
 def _generator(
-    config: Config, shape: Shape, b: int, in_flight: int, budget: int
-) -> tuple[Part, int | None, int | None]:
-    """Returns the generator's part, its bytes for keys and values, and how many full rows fit into them."""
-    window = config.prompt.window
+    config: Config, shape: Shape, ranks: int, b: int, budget: int
+) -> tuple[Part, int | None, int | None, int]:
+    """Returns the generator's part, its bytes for keys and values, full rows that fit, and rows in flight.
+
+    With tensor parallelism weights, keys and values of a generator are divided by its ranks.
+    """
+    shared = tensor_parallel(config)
+    groups = math.ceil(config.rollout.groups * shared / ranks)
+    in_flight = min(config.rollout.max_parallel, groups * config.rollout.group_size)
     if config.generator.backend == "server":
-        return Part("generator", 0, 0, 0, "on policy servers"), None, None
-    row = window * shape.kv_bytes(b)
+        return Part("generator", 0, 0, 0, 0, "on policy servers"), None, None, in_flight
+    weights = b * shape.parameters
+    row = config.prompt.window * shape.kv_bytes(b)
     if config.generator.backend == "torch":
-        copied = b * shape.parameters
         how = f"a copy, {in_flight} full rows"
-        return Part("generator", copied, copied, copied + in_flight * row, how), None, None
+        part = Part("generator", weights, weights, weights + in_flight * row, weights, how)
+        return part, None, None, in_flight
     share = int(config.generator.memory * budget)
     parallel = max(config.rollout.max_parallel, config.eval.max_parallel)
     beside = serving_bytes(shape, b, batched_tokens=config.generator.batched_tokens, parallel=parallel)
-    cache_bytes = max(0, share - b * shape.parameters - beside)
+    cache_bytes = max(0, share - weights // shared - beside)
     awake = share + ASLEEP
     asleep = awake if config.rollout.staleness else ASLEEP
-    how = f"vLLM, share {config.generator.memory:g}" + (
-        ", awake while training" if config.rollout.staleness else ""
-    )
-    return Part("generator", asleep, asleep, awake, how), cache_bytes, cache_bytes // row
+    how = f"vLLM, share {config.generator.memory:g}"
+    how += f", {shared} ranks each" if shared > 1 else ""
+    how += ", awake while training" if config.rollout.staleness else ""
+    part = Part("generator", asleep, asleep, awake, asleep, how)
+    return part, cache_bytes, cache_bytes * shared // row, in_flight

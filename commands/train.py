@@ -26,7 +26,7 @@ from commands.build.pools import open_pool
 from commands.build.services import credit_services
 from commands.build.tasks import check_begun, eval_tasks, train_tasks, write_manifests
 from commands.build.teams import check_team_credit
-from commands.build.terminal import open_console, use_threads
+from commands.build.terminal import check_accelerator, open_console, use_threads
 from commands.processes import process_count
 from commands.run_folder import record, start
 from configs.check import validate
@@ -45,7 +45,7 @@ from eval.runfolder import RunFolder
 from eval.summary import result_line, write_summary
 from rl.checkpoint import Checkpoints, TrainState
 from rl.contract import Contract
-from rl.learner.forward import ResponseModel
+from rl.learner.reference import Reference
 from rl.loop import train
 from rl.probes.probes import ProbeOptions
 from rl.settings import Evaluate, Outputs, RolloutSettings, RunSchedule
@@ -68,6 +68,7 @@ def run(
     loaded, run_dir = start(experiment, overrides, resume, out)
     check_world(loaded)
     pipeline = credit_pipeline(loaded)
+    check_accelerator(loaded.config)
     processes = process_count(loaded.config, pipeline, nproc)
     if processes > 1 and "RANK" not in os.environ:
         _launch(processes, experiment, overrides, resume, run_dir)
@@ -113,7 +114,7 @@ def _train(loaded: Loaded, pipeline: Pipeline, run_dir: Path, *, resumed: bool) 
     probed = contract(config, model)
     reference = starting_policy(config, model, pipeline)
     learner = make_learner(config, model, reference)
-    probing = _probing(config, model, reference)
+    probing = _probing(config, model, learner.reference)
     console.print(f"making tasks ({config.env.name}, {config.env.data}) …")
     world = open_world(config.env)
     tasks, trained_on = train_tasks(config, world)
@@ -262,7 +263,7 @@ def _settings(
     )
 
 
-def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> ProbeOptions:
+def _probing(config: Config, model: PreTrainedModel, reference: Reference | None) -> ProbeOptions:
     probes = config.probes
     if probes.window is not None:
         check_window("probes.window", probes.window, config, model)
@@ -270,7 +271,7 @@ def _probing(config: Config, model: PreTrainedModel, reference: PreTrainedModel 
         peer=probes.peer,
         window=probes.window,
         token_budget=config.train.token_budget,
-        reference=None if reference is None else ResponseModel(reference),
+        reference=reference,
         exact_sampler=config.generator.backend == "torch" and config.model.dtype == "float32",
     )
 

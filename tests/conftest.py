@@ -13,6 +13,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch):
+    """Trainings inside a test's own process stay there: with more cores they would start others."""
+    monkeypatch.setattr("commands.processes.physical_cores", lambda: 1)
+
+
 @pytest.fixture(scope="session")
 def shared():
     """The folder of reference data (`golden/`, `data/`); tests that need it are skipped without."""

@@ -261,6 +261,8 @@ class ScriptedPolicy:
         """See `Policy.release`."""
         self._rows.pop(key, None)
 
+    takes_adapters = False
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """Takes the version only."""
         self.version = version

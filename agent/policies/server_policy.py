@@ -89,7 +89,7 @@ class ServerPolicy:
         run: str | None = None,
         sends: bool = True,
     ) -> None:
-        self.version, self.window, self.dtype = 0, model.window, torch.float32
+        self.version, self.window, self.dtype, self.takes_adapters = 0, model.window, torch.float32, False
         self._timeout_s, self._transfer = timeout_s, transfer or TransferOptions(timeout_s=timeout_s)
         self._run, self._sends, self._loads = run or secrets.token_hex(8), sends, 0
         self._label = ""  # of the weights; "": there are none
@@ -177,7 +177,7 @@ class ServerPolicy:
     def _check_idle(self, what: str) -> None:
         if self._asked:
             raise PolicyError(
-                f"{what}: {len(self._asked)} responses are in flight; advance until they ended, or release"
+                f"{what}: {len(self._asked)} responses are in flight; advance until they end, or release"
             )
 
     def _start(self, requests: Sequence[Request], sampling: Sampling, whole: bool) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from agent.policies.adapters import AdaptedLayers, adapter_pairs
 from agent.policies.kv_slots import ATTENTION, KVSlots
 from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.responses import Responses
@@ -48,6 +49,7 @@ class TorchPolicy:
 
     Attributes:
         version: Of the weights, as given to `load_weights`; 0 at first.
+        wants_base: Whether `load_weights` was not called yet.
     """
 
     def __init__(
@@ -59,10 +61,10 @@ class TorchPolicy:
         max_parallel: int = 128,
         prefill_tokens: int = 4096,
     ) -> None:
-        self.version = 0
-        self.window = window
+        self.version, self.window, self.takes_adapters, self.wants_base = 0, window, True, True
         self._max_parallel, self._prefill_tokens = max_parallel, prefill_tokens
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
+        self._adapters = AdaptedLayers(self._model)
         self._model.set_attn_implementation(ATTENTION)
         if self._model.config._attn_implementation != ATTENTION:
             raise PolicyError(f"{type(model).__name__} does not let its attention be replaced, as this needs")
@@ -77,8 +79,7 @@ class TorchPolicy:
 
     def release(self, key: int) -> None:
         """See `Policy.release`."""
-        row = self._rows.pop(key, None)
-        if row is None:
+        if (row := self._rows.pop(key, None)) is None:
             return
         self._queue = deque(waiting for waiting in self._queue if waiting[0] is not row)
         if self._seated.get(row.slot) is row:
@@ -90,40 +91,49 @@ class TorchPolicy:
         """See `Policy.sleep`: on an accelerator, drops keys and values with their memory."""
         self._check_idle("sleep")
         if self._model.device.type != "cpu":
-            for row in self._rows.values():
-                self._drop(row)
+            self._forget()
             self._cache.free()
 
-    @torch.no_grad()
     def close(self) -> None:
         """See `Policy.close`."""
         self._cache.free()
 
+    @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`.
-
-        Args:
-            weights: (name in the model's state dict, tensor of any dtype and device); of tied
-                weights one name is enough.
-            version: Number of these weights.
 
         Raises:
             PolicyError: Responses are in flight, or a name is unknown or missing or a shape differs. The
                 weights are copied as they come, so the policy must not be used until a load has succeeded.
         """
         self._check_idle("load_weights")
-        for row in self._rows.values():
-            self._drop(row)
+        self._forget()
+        self._adapters.clear()
         targets = self._model.state_dict(keep_vars=True)
         check = WeightCheck(targets)
         for name, tensor in weights:
             targets[check.take(name, tensor)].copy_(tensor)
         check.finish()
+        self.wants_base, self.version = False, version
+
+    def load_adapters(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """See `AdapterPolicy.load_adapters`."""
+        self._check_idle("load_adapters")
+        if self.wants_base:
+            raise PolicyError("load_adapters: load_weights must come first, with what they are added to")
+        self._forget()
+        self._adapters.take(adapter_pairs(weights, self._model.state_dict()))
         self.version = version
 
     def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See `Policy.held_weights`."""
-        return unique(self._model.state_dict(keep_vars=True))
+        yield from unique(self._model.state_dict(keep_vars=True))
+        yield from self._adapters.named()
+
+    def _forget(self) -> None:
+        """Forgets all keys and values, which were computed with older weights."""
+        for row in self._rows.values():
+            self._drop(row)
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """See `Policy.generate`; more requests than slots are served in waves.
@@ -179,11 +189,8 @@ class TorchPolicy:
         return finished
 
     def _check_idle(self, what: str) -> None:
-        if self._queue or self._seated:
-            flying = len(self._queue) + len(self._seated)
-            raise PolicyError(
-                f"{what}: {flying} responses are in flight; advance until they ended, or release"
-            )
+        if flying := len(self._queue) + len(self._seated):
+            raise PolicyError(f"{what}: {flying} responses are in flight; advance until they end, or release")
 
     def _extend(self, request: Request) -> _Row:
         """Adds the request's ids to its row and checks that there is room for a response."""

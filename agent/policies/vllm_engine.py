@@ -1,4 +1,4 @@
-"""A vLLM engine inside this process; the only file that imports vllm (0.32), and only when one is made.
+"""A vLLM engine inside this process; vllm (0.32) is imported only when one is made.
 
 The engine's core is used directly: token ids in, token ids and arrays of log-probabilities out, no
 detokeniser and no object per token.
@@ -17,8 +17,10 @@ from unittest import mock
 import torch
 from transformers import PretrainedConfig
 
+from agent.policies.adapters import Pair
 from agent.policies.split_weights import split_weights
 from agent.policies.stacked_weights import held_weights
+from agent.policies.vllm_adapters import adapter_options, adapters_request, held_adapters, take_adapters
 from agent.policy import PolicyError
 
 CPU_BLOCK = 32  # tokens of a block of the prefix cache; vLLM's 128 would compute most of a step's row again
@@ -34,6 +36,7 @@ class VLLMEngine:
         model: Folder or name of a Hugging Face model; only its configuration is read.
         config: That configuration.
         memory: Share of the accelerator's memory to take; on a CPU, the most of the machine's for the cache.
+        adapter_rank: Of the low-rank adapters that it is to hold; 0: none.
         options: Further arguments of vLLM's `EngineArgs`.
 
     Attributes:
@@ -43,7 +46,10 @@ class VLLMEngine:
         PolicyError: the options cannot work together, or this vLLM keeps weights where no new ones reach.
     """
 
-    def __init__(self, model: str, config: PretrainedConfig, memory: float, **options: Any) -> None:
+    def __init__(
+        self, model: str, config: PretrainedConfig, memory: float, adapter_rank: int = 0, **options: Any
+    ) -> None:
+        options |= adapter_options(adapter_rank)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -76,12 +82,17 @@ class VLLMEngine:
         weakref.finalize(self, _shut_down, self._core.engine_core)
         self._tasks = self._engine.get_supported_tasks()
         self._asleep, self._salted = False, 0
+        self._adapters: dict[str, str] = {}  # vLLM's name of each module that has one → its own
         if self.cpu:
             _check_unpacked(self._model)
 
     @property
+    def _runner(self) -> Any:
+        return self._engine.model_executor.driver_worker.model_runner
+
+    @property
     def _model(self) -> torch.nn.Module:
-        return self._engine.model_executor.driver_worker.model_runner.get_model()
+        return self._runner.get_model()
 
     def request(
         self,
@@ -116,8 +127,9 @@ class VLLMEngine:
             logprobs=-1 if everything else 0,
             detokenize=False,
         )
+        adapters = adapters_request() if self._adapters else None
         made = self._engine.input_processor.process_inputs(
-            "row", self._prompt(ids, private), params, self._tasks
+            "row", self._prompt(ids, private), params, self._tasks, lora_request=adapters
         )
         self._engine.input_processor.assign_request_id(made)  # a name of its own
         return made
@@ -132,13 +144,19 @@ class VLLMEngine:
     def held(self, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, torch.Tensor]]:
         """Weights as the model computes with them, under their Hugging Face names; see `held_weights`."""
         model = self._model
-        parameters = dict(model.named_parameters(remove_duplicate=False))
+        parameters = {
+            name.replace(".base_layer.", "."): weight  # of a module that may have an adapter
+            for name, weight in model.named_parameters(remove_duplicate=False)
+        }
         stacks = model.packed_modules_mapping
-        if self._ranks == 1:
-            return held_weights(parameters, stacks, shapes)
-        from vllm.distributed.parallel_state import get_tp_group
+        if self._ranks > 1:  # without adapters: they are merged there
+            from vllm.distributed.parallel_state import get_tp_group
 
-        return split_weights(parameters, stacks, shapes, self._ranks, get_tp_group().all_gather)
+            yield from split_weights(parameters, stacks, shapes, self._ranks, get_tp_group().all_gather)
+            return
+        yield from held_weights(parameters, stacks, shapes)
+        if self._adapters:
+            yield from held_adapters(self._runner, self._adapters)
 
     def add(self, request: Any) -> None:
         """Puts a request in flight."""
@@ -159,22 +177,35 @@ class VLLMEngine:
             self._asleep = True
 
     def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copies weights, one after another, and drops what was cached with older ones; wakes it up.
+        """Copies weights, one after another, and drops adapters and what was cached; wakes it up.
 
         Raises:
             PolicyError: vLLM has parameters that none of them fills.
         """
         if self._asleep and "weights" in self._engine.model_executor.sleeping_tags:
             self._engine.wake_up(["weights"])
-        model = self._model
-        left = {name for name, _ in model.named_parameters()} - set(model.load_weights(weights))
+        model, self._adapters = self._model, {}
+        there = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
+        left = there - set(model.load_weights(weights))
         if left:
             raise PolicyError(f"load_weights: no value for vLLM's {', '.join(sorted(left))}")
-        if not self._engine.reset_prefix_cache():
-            raise PolicyError("load_weights: vLLM could not drop what it cached with older weights")
+        self._forget()
         if self._asleep:
             self._engine.wake_up(["kv_cache"])
             self._asleep = False
+
+    def adapt(self, pairs: Mapping[str, Pair]) -> None:
+        """Copies adapters in place of those before, and drops what was cached with those.
+
+        Raises:
+            PolicyError: see `agent.policies.vllm_adapters.take_adapters`.
+        """
+        self._adapters = take_adapters(self._runner, pairs)
+        self._forget()
+
+    def _forget(self) -> None:
+        if not self._engine.reset_prefix_cache():
+            raise PolicyError("vLLM could not drop what it cached with older weights")
 
 
 def _shut_down(core: Any) -> None:

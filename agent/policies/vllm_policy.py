@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from agent.policies.adapters import adapter_pairs
 from agent.policies.request_checks import WeightCheck, check_keys, extended, unique
 from agent.policies.vllm_engine import VLLMEngine
 from agent.policy import PolicyError, Sampling
@@ -53,12 +54,14 @@ class VLLMPolicy:
         memory: Share of the accelerator's memory to take; on a CPU, most of the machine's for the cache.
         eager: Neither CUDA graphs nor compilation: starts sooner, generates slower.
         dtype: Of the weights and the cache.
+        adapter_rank: Of the low-rank adapters that it is to hold beside its weights; 0: none.
         seed: Of vLLM's own generators; responses use the seeds of their requests.
         tensor_parallel: Neighbouring processes that hold the model together, a part each; all of them must
             make the same calls in the same order (`agent.team_policy` sees to it).
 
     Attributes:
         version: Of the weights, as given to `load_weights`; 0 at first.
+        wants_base: Whether there are no weights: at first, and after a sleep that dropped them.
 
     Raises:
         PolicyError: the settings cannot work together, or this vLLM keeps weights where no new ones reach.
@@ -75,10 +78,11 @@ class VLLMPolicy:
         memory: float = 0.5,
         eager: bool = False,
         dtype: str = "float32",
+        adapter_rank: int = 0,
         seed: int = 0,
         tensor_parallel: int = 1,
     ) -> None:
-        self.version = 0
+        self.version, self.takes_adapters, self.wants_base = 0, adapter_rank > 0, True
         self.window = window
         self.dtype = getattr(torch, dtype)
         config = AutoConfig.from_pretrained(model)
@@ -92,6 +96,7 @@ class VLLMPolicy:
             str(model),
             config,
             memory,
+            adapter_rank,
             max_model_len=window,
             max_num_seqs=max_parallel,
             max_num_batched_tokens=batched_tokens,
@@ -103,7 +108,6 @@ class VLLMPolicy:
         self._rows: dict[int, list[int]] = {}
         self._flight: dict[str, _Response] = {}  # by vLLM's name of the request
         self._sampling = Sampling()
-        self._loaded = False
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation]:
         """See `Policy.generate`.
@@ -129,7 +133,7 @@ class VLLMPolicy:
                 empty prompt, one that leaves no room in the window or has unknown tokens, a temperature
                 that vLLM would change, or another `sampling` than what is in flight. Nothing was started.
         """
-        if not self._loaded:
+        if self.wants_base:
             raise PolicyError(
                 "start: there are no weights: load_weights must come first, and after sleep again"
             )
@@ -197,27 +201,34 @@ class VLLMPolicy:
     def sleep(self) -> None:
         """See `Policy.sleep`: on an accelerator, weights and cache are dropped with their memory."""
         self._check_idle("sleep")
-        self._loaded = self._loaded and self._engine.cpu
+        self.wants_base = self.wants_base or not self._engine.cpu
         self._engine.sleep()
 
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
         """See `Policy.load_weights`; they are copied one by one, so that memory never holds them twice.
 
-        Args:
-            weights: (name in the Hugging Face model's state dict, tensor of any dtype and device); of tied
-                weights one name is enough.
-            version: Number of these weights.
-
         Raises:
             PolicyError: Responses are in flight, or a name is unknown or missing or a shape differs; the
                 policy cannot be used until a load has succeeded.
         """
         self._check_idle("load_weights")
-        self._loaded = False
+        self.wants_base = True
         check = WeightCheck(self._targets)
         self._engine.load(self._checked(weights, check))
-        self._loaded, self.version = True, version
+        self.wants_base, self.version = False, version
+
+    @torch.no_grad()
+    def load_adapters(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+        """See `AdapterPolicy.load_adapters`."""
+        self._check_idle("load_adapters")
+        if not self.takes_adapters or self.wants_base:
+            raise PolicyError(
+                "load_adapters: load_weights must come first, and adapter_rank say that adapters will come"
+            )
+        self.wants_base = True  # until this has succeeded
+        self._engine.adapt(adapter_pairs(weights, self._targets))
+        self.wants_base, self.version = False, version
 
     def held_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See `Policy.held_weights`."""
@@ -226,7 +237,7 @@ class VLLMPolicy:
     def _check_idle(self, what: str) -> None:
         if self._flight:
             raise PolicyError(
-                f"{what}: {len(self._flight)} responses are in flight; advance until they ended, or release"
+                f"{what}: {len(self._flight)} responses are in flight; advance until they end, or release"
             )
 
     def _checked(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Callable
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -17,6 +18,7 @@ from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
+from rl.learner.reference import FrozenCopy, OffloadedCopy, Reference, WithoutAdapters
 from rl.learner.schedule import LearningRate
 
 PROBE_TOKENS = 48
@@ -51,15 +53,27 @@ def contract(config: Config, model: PreTrainedModel) -> Contract | None:
     return Contract(probe, config.rollout.temperature, tolerance, states)
 
 
-def starting_policy(config: Config, model: PreTrainedModel, pipeline: Pipeline) -> PreTrainedModel | None:
-    """Returns a frozen copy of the starting policy if the KL term or a credit stage compares with it."""
+def starting_policy(
+    config: Config, model: PreTrainedModel, pipeline: Pipeline
+) -> Callable[[Engine], Reference] | None:
+    """Returns what makes the reference of an engine, if the KL term or a credit stage compares with one.
+
+    To be called while `model` is whole and as it was loaded: all weights are copied here, unless only
+    adapters are trained.
+    """
     if config.train.kl_coef == 0 and "logp_ref" not in pipeline.token_columns:
         return None
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    if config.model.lora.r:
+        return WithoutAdapters
+    kind = OffloadedCopy if config.train.reference == "cpu" else FrozenCopy
+    copied = kind(copy.deepcopy(model))
+    return lambda engine: copied
 
 
-def make_learner(config: Config, model: PreTrainedModel, reference: PreTrainedModel | None) -> Learner:
-    """Returns the learner of `model`, which it may shard; the KL term compares with `reference`."""
+def make_learner(
+    config: Config, model: PreTrainedModel, reference: Callable[[Engine], Reference] | None
+) -> Learner:
+    """Returns the learner of `model`, which it may shard; `reference` is from `starting_policy`."""
     if config.model.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing is off in evaluation mode
@@ -70,14 +84,15 @@ def make_learner(config: Config, model: PreTrainedModel, reference: PreTrainedMo
         add_adapters(model, LoraOptions(lora.r, lora.alpha, lora.targets), seed=derive(config.seed, "lora"))
     replace_layers(config, model)
     train = config.train
+    engine = _engine(config, model)
     return Learner(
-        _engine(config, model),
+        engine,
         loss=_loss_options(config),
         batches=BatchOptions(train.epochs, train.minibatches, train.minibatch_rows, train.token_budget),
         lr=LearningRate(train.lr, train.lr_schedule, train.lr_warmup, train.updates, train.lr_min_ratio),
         temperature=config.rollout.temperature,
         seed=config.seed,
-        reference=reference,
+        reference=None if reference is None else reference(engine),
     )
 
 

@@ -78,10 +78,21 @@ def _vllm(config: Config, model: PreTrainedModel, prompts: PromptBuilder, parall
             memory=options.memory,
             eager=options.eager,
             dtype=config.model.dtype,
+            adapter_rank=_adapter_rank(config),
             tensor_parallel=options.tensor_parallel,
         )
     except PolicyError as error:
         raise ConfigError(f"generator.backend=vllm: {error}") from error
+
+
+def _adapter_rank(config: Config) -> int:
+    """Rank of the adapters that vLLM is to hold; 0: it gets merged weights.
+
+    Float32 weights lose nothing in a sum, and vLLM's kernels for adapters on GPUs know no float32. An engine
+    that is split over several processes holds parts of adapters, which cannot be read back whole.
+    """
+    alone = config.generator.tensor_parallel == 1
+    return config.model.lora.r if config.model.dtype == "bfloat16" and alone else 0
 
 
 def _servers(

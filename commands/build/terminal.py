@@ -1,10 +1,14 @@
-"""Sets up a command's terminal output and its CPU threads."""
+"""Sets up a command's terminal output, its CPU threads, and looks at its accelerator."""
 
 from __future__ import annotations
 
 import os
 
 from rich.console import Console
+
+from configs.nvidia import complaint, driver
+from configs.schema import Config
+from configs.text import ConfigError
 
 
 def open_console() -> Console:
@@ -19,6 +23,22 @@ def use_threads(threads: int) -> None:
 
     if threads:
         torch.set_num_threads(threads)
+
+
+def check_accelerator(config: Config) -> None:
+    """Refuses to train on the CPU what is meant for a GPU that is here, but that torch cannot use.
+
+    Raises:
+        ConfigError: torch is built for CUDA and nvidia-smi works, but there is no CUDA for torch.
+    """
+    import torch
+
+    meant = config.model.dtype == "bfloat16" or config.generator.backend == "vllm"
+    if not meant or torch.version.cuda is None or torch.cuda.is_available() or driver() is None:
+        return
+    raise ConfigError(
+        complaint() or "nvidia-smi works, but torch.cuda.is_available() is false: `make doctor` says more"
+    )
 
 
 def quiet_libraries() -> None:

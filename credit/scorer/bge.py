@@ -11,6 +11,8 @@ from configs.params import did_you_mean
 from credit.scorer.models import Model, check_source, itself, loading, need, place
 
 IDENTICAL = ("score", "one")
+MAX_LENGTH = 512
+"""Longest pair in tokens, where nobody says."""
 
 
 class Scorer(Model):
@@ -32,7 +34,7 @@ class Scorer(Model):
         model: str = "BAAI/bge-reranker-v2-m3",
         device: str = "auto",
         precision: str = "auto",
-        max_length: int = 512,
+        max_length: int = MAX_LENGTH,
         identical: str = "score",
     ) -> None:
         """Loads the model.

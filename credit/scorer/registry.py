@@ -20,6 +20,9 @@ from credit.scorer.base import ModelScorer
 from credit.scorer.disk_cache import DiskCache
 from credit.scorer.over_ranks import SharedModel, Together
 
+TOKEN_BUDGET = 32768
+"""Most padded tokens of one batch, where nobody says."""
+
 
 def scorer_names() -> list[str]:
     """Names of the scorers there are: the files of this folder with a class `Scorer`."""
@@ -69,7 +72,7 @@ def _class(name: str) -> type:
 
 
 def around_model(
-    scorer: ModelScorer, token_budget: int = 32768, cache: str = "", max_pairs: int = 0
+    scorer: ModelScorer, token_budget: int = TOKEN_BUDGET, cache: str = "", max_pairs: int = 0
 ) -> UniquePairs:
     """A model's scorer with all wrappers around it; only the budget can change a score.
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from rl.learner.engine import NonFiniteError, OptimOptions
 from rl.learner.forward import ResponseModel
-from rl.learner.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
+from rl.learner.lora import adapter_parameters, adapter_weights, base_weights, has_adapters, merged_weights
 from rl.learner.processes import TIMEOUT_S, Channel, combined, join, limit_waiting, waiting
 from rl.learner.zero_state import ZeroState
 
@@ -40,10 +40,9 @@ __all__ = ["DeepSpeedEngine", "join"]
 class DeepSpeedEngine:
     """See `rl.learner.engine.Engine`.
 
-    ZeRO-0 … 3 give the gradients of `TorchEngine` up to the order of sums. Weights of type bfloat16 keep
-    float32 master weights; adapters (`rl.learner.lora`) are float32 and need none. A learner may sum any
-    number of micro-batches into a step, so DeepSpeed's own accumulation is set to 1 and the boundary is given
-    by hand.
+    ZeRO-0 … 3 give the gradients of `TorchEngine` up to the order of sums. Weights of type bfloat16, adapters
+    too, keep float32 master weights. A learner may sum any number of micro-batches into a step, so
+    DeepSpeed's own accumulation is set to 1 and the boundary is given by hand.
     """
 
     def __init__(
@@ -160,6 +159,10 @@ class DeepSpeedEngine:
         """See `Engine.adapter_weights`."""
         return adapter_weights(self.model, self._gathered)
 
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Engine.base_weights`."""
+        return base_weights(self.model, self._gathered if self._zero_stage == 3 else None)
+
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """See `Engine.load_weights`."""
@@ -169,7 +172,7 @@ class DeepSpeedEngine:
                 raise KeyError(f"no weight named {name!r} among the {len(weights)} given")
             with self._gathered([parameter], modifier_rank=0):
                 parameter.copy_(weights[name])
-        if self._zero_stage > 0:
+        if self._zero_stage > 0 or self._master:
             self._engine.optimizer.refresh_fp32_params()
 
     def save(self, folder: Path) -> None:

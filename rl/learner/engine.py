@@ -90,6 +90,9 @@ class Engine(Protocol):
     def adapter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The adapters' weights, nothing where all weights are trained; all ranks take part."""
 
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The weights that adapters were added to, without them; all ranks take part."""
+
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Replaces the weights that are trained, names as in `named_weights`; with adapters those of
         `adapter_weights`. Every rank gives the same."""

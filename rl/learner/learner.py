@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from configs.seeds import derive
 from rl.learner.changed_weights import Handed
 from rl.learner.engine import Engine, NonFiniteError
-from rl.learner.forward import ResponseModel, score_rows
+from rl.learner.forward import score_rows
 from rl.learner.kl import k3, kl_estimate, kl_is_held
 from rl.learner.lora import trained_names
 from rl.learner.loss import LossOptions, auxiliary_loss, policy_loss
 from rl.learner.mismatch import Prepared, prepare
 from rl.learner.pack import LossRow, TokenBatch, collate, loss_rows, split_by_row, split_by_trajectory
 from rl.learner.policy_moved import kl_moved, watched_rows
+from rl.learner.reference import Reference
 from rl.learner.rounds import attention_tokens, rounds
 from rl.learner.schedule import LearningRate
 from rl.learner.step_sums import MAXIMA, SUMS, StepSums
@@ -66,7 +66,8 @@ class Learner:
     Attributes:
         version: Updates applied; the version of `named_weights`.
         ranks: The processes that share its work; all of them call each method with the same arguments.
-        handed: What the policy was given last (`rl.sync`).
+        handed: What the policy was given last (`rl.hand_over`).
+        reference: As given.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Learner:
         lr: LearningRate,
         temperature: float,
         seed: int,
-        reference: PreTrainedModel | None = None,
+        reference: Reference | None = None,
     ) -> None:
         """Builds a learner.
 
@@ -89,8 +90,7 @@ class Learner:
             lr: Learning rate of each update.
             temperature: The sampler's; the learner scores the same distribution.
             seed: Of the run; splits into mini-batches derive from it.
-            reference: The frozen model of the KL term, needed iff `loss.kl_coef > 0`. Not copied:
-                pass a copy that nothing else trains.
+            reference: What the KL term compares with, needed iff `loss.kl_coef > 0`.
 
         Raises:
             ValueError: a KL term without a reference, or a temperature ≤ 0.
@@ -106,9 +106,7 @@ class Learner:
         self._loss, self._batches, self._lr = loss, batches, lr
         self._temperature, self._seed = temperature, seed
         self._attention = attention_tokens(engine.model)
-        self._reference = None
-        if loss.kl_coef > 0:
-            self._reference = ResponseModel(reference.eval().requires_grad_(False))
+        self.reference = reference
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Full weights under their Hugging Face names; tied weights come once."""
@@ -161,7 +159,7 @@ class Learner:
         began = time.perf_counter()
         prepared = rows if isinstance(rows, Prepared) else self.prepare(rows)
         rows, logp_old = prepared.rows, prepared.logp_old
-        logp_ref = None if self._reference is None else self._scored(self._reference, rows)
+        logp_ref = self._reference_logps(rows) if self._loss.kl_coef > 0 else None
         watched = watched_rows(rows, self._batches.token_budget)
         logp_before = self._scored(self.engine.module, watched)
         totals = StepSums(before=prepared.metrics)
@@ -187,6 +185,10 @@ class Learner:
             totals.kl_moved = kl_moved(logp_before, logp_after)
         seconds = time.perf_counter() - began
         return {**totals.metrics(), "train/lr": lr, "speed/train_tokens_per_s": totals.input_tokens / seconds}
+
+    def _reference_logps(self, rows: Sequence[TokenRow]) -> list[np.ndarray]:
+        with self.reference.scoring() as module:
+            return self._scored(module, rows)
 
     def _scored(self, module: nn.Module, rows: Sequence[TokenRow]) -> list[np.ndarray]:
         return score_rows(

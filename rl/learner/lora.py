@@ -1,13 +1,14 @@
-"""Low-rank adapters (peft): only they are trained; everyone else sees merged weights under the usual names.
+"""Low-rank adapters (peft): only they are trained. A generator takes them as they are, or merged weights.
 
-Adapters are float32 whatever the type of the frozen weights: their updates are far below bfloat16's
-resolution, and float32 adapters need no second, master copy. Dropout is 0, as the sampler has none.
+Adapters have the type of the frozen weights: beside bfloat16 ones, float32 adapters would multiply at a
+fraction of the speed. Their updates are below bfloat16's resolution, so the engines train float32 masters of
+them, as of any bfloat16 weight. Dropout is 0, as the sampler has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +62,10 @@ def add_adapters(model: PreTrainedModel, options: LoraOptions, *, seed: int = 0)
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model, adapter_name=ADAPTER)
     _check_layers(model)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            layer.lora_A.to(layer.base_layer.weight.dtype)
+            layer.lora_B.to(layer.base_layer.weight.dtype)
     model.train(training)
 
 
@@ -88,11 +90,43 @@ def has_adapters(model: nn.Module) -> bool:
 
 
 def trained_names(model: nn.Module) -> set[str]:
-    """Names, as in `merged_weights`, of the weights that training changes: all, or those with an adapter."""
+    """Names of the weights that training changes, as they are handed to a generator.
+
+    All; or with adapters, those of `adapter_weights` and of the weights of `merged_weights` that have one.
+    """
     adapted = {name for name, m in model.named_modules() if isinstance(m, LoraLayer)}
-    return {f"{name}.weight" for name in adapted} or {
+    return {f"{name}.weight" for name in adapted} | set(adapter_parameters(model)) or {
         name for name, p in model.named_parameters() if p.requires_grad
     }
+
+
+def adapter_scaling(model: nn.Module) -> float:
+    """What the adapters' output is multiplied by: alpha / r, the same everywhere."""
+    (scaling,) = {m.scaling[ADAPTER] for m in model.modules() if isinstance(m, LoraLayer)}
+    return scaling
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Inside, `model` computes what it did before `add_adapters`, to the bit; nothing may train meanwhile."""
+    layers = [m for m in model.modules() if isinstance(m, LoraLayer)]
+    # peft's `enable_adapters` would also turn `requires_grad` off and on, of which engines keep count.
+    for layer in layers:
+        layer._disable_adapters = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._disable_adapters = False
+
+
+def base_weights(model: nn.Module, gathered: Gathered | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    """The frozen weights under the model's own names, as if it had no adapters; as `merged_weights`."""
+    for name, parameter in model.named_parameters():
+        if ".lora_" not in name:
+            with nullcontext() if gathered is None else gathered([parameter]):
+                weight = parameter.detach() if gathered is None else parameter.detach().clone()
+            yield name.replace(".base_layer.", "."), weight
 
 
 def merged_weights(model: nn.Module, gathered: Gathered | None = None) -> Iterator[tuple[str, torch.Tensor]]:

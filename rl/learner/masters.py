@@ -37,10 +37,14 @@ class Masters:
             weight.register_post_accumulate_grad_hook(_moved_to(self._copies[name]))
 
     @torch.no_grad()
-    def take(self) -> None:
-        """Takes the model's weights, after they were replaced."""
+    def take(self, exact: Mapping[nn.Parameter, torch.Tensor]) -> None:
+        """Takes new values, after the model's weights were replaced by them.
+
+        Args:
+            exact: For every weight that has a master, the value before it was rounded into the weight.
+        """
         for name, weight in self._weights.items():
-            self._copies[name].copy_(weight)
+            self._copies[name].copy_(exact[weight])
 
     @torch.no_grad()
     def give(self) -> None:

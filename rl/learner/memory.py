@@ -178,9 +178,9 @@ def training_state(shape: Shape, training: Training) -> State:
     """Weights, gradients and AdamW's state of one rank.
 
         engine torch, ZeRO-0    every rank holds all (n = 1); else n = N:
-        weights                 b Ψ       (b Ψ / n at stage 3), frozen ones included; adapters 4 A
-        gradients               g A       (g A / n at stages 2, 3),  g = 4 for adapters and the engine `torch`
-                                (summed in float32), else b
+        weights                 b Ψ       (b Ψ / n at stage 3), frozen ones and adapters included
+        gradients               g A       (g A / n at stages 2, 3),  g = 4 for the engine `torch` (summed in
+                                float32), else b
         optimiser               4 A / n master + 8 A / n moments; without a master where there is no ZeRO and
                                 what is trained is float32
         step                    the gradients once more, flat, and in float32 (stage 3: of a sub-group)
@@ -192,9 +192,9 @@ def training_state(shape: Shape, training: Training) -> State:
     bucket of gradients is allocated whole, whatever the model's size, from stage 1 on.
     """
     psi, a = shape.parameters, training.trained(shape)
-    g = 4 if training.r else training.b
+    g = training.b
     frozen = psi if training.r else 0
-    base = training.b * frozen + g * a
+    base = training.b * (frozen + a)
     master = 4 * a if g == 2 else 0
     if training.stage is None:
         return State(base, 4 * a, master + 8 * a, 0, 0, 0)
@@ -217,10 +217,9 @@ def activation_bytes(shape: Shape, training: Training) -> int:
     """Peak of what one forward and backward pass over `token_budget` tokens holds beyond the state.
 
         kept a token and layer   b (4 F + 5 Q) + (8 + 4 b) D         Q = H·d; where queries and keys are
-                                 normalised (Qwen3) also (4 + b) (Q + J·d); with adapters also
-                                 24 D + 4 F − b (F + 3 D) + 28 r     (bfloat16: float32 copies of inputs)
+                                 normalised (Qwen3) also (4 + b) (Q + J·d); with adapters also 7 b r
         with checkpointing       b D a token and layer, and one layer as above
-        layer phase              kept + 2 c F a token + b D F + b V D if tied    c = 4 with adapters, else b
+        layer phase              kept + 2 b F a token + b D F + b V D if tied
         head phase               kept + 8 D a token + 20 bytes a logit, b V D more for gradients of the head
         peak                     the larger of the two
 
@@ -234,16 +233,12 @@ def activation_bytes(shape: Shape, training: Training) -> int:
     """
     tokens, b, d, f = training.token_budget, training.b, shape.hidden, shape.intermediate
     kept = b * (4 * f + 5 * shape.queries) + (8 + 4 * b) * d + (4 + b) * shape.normed
-    if training.r:
-        kept += 28 * training.r
-        if b == 2:
-            kept += 24 * d + 4 * f - b * (f + 3 * d)
+    kept += 7 * b * training.r
     whole = kept if training.checkpointing else 0
     kept = shape.layers * (b * d if training.checkpointing else kept)
-    width = 4 if training.r else b
     weight = 0 if training.r else b * d * f
     embedding = 0 if training.r else b * shape.vocabulary * d
-    layer = tokens * (kept + whole + 2 * width * f) + weight + (embedding if shape.tied else 0)
+    layer = tokens * (kept + whole + 2 * b * f) + weight + (embedding if shape.tied else 0)
     every = tokens * shape.vocabulary
     logits = 20 * min(every, MAX_LOGITS)
     if every > MAX_LOGITS:
@@ -251,6 +246,19 @@ def activation_bytes(shape: Shape, training: Training) -> int:
     else:
         logits = max(logits, embedding + 2 * every)
     return max(layer, tokens * (kept + 8 * d) + logits)
+
+
+def scoring_bytes(shape: Shape, b: int, tokens: int) -> int:
+    """Peak of a forward pass over `tokens` that keeps nothing, weights apart: b (3 F + 2 D) a token, 20 bytes
+    a logit. An upper bound."""
+    return tokens * b * (3 * shape.intermediate + 2 * shape.hidden) + 20 * min(
+        tokens * shape.vocabulary, MAX_LOGITS
+    )
+
+
+def encoder_bytes(hidden: int, intermediate: int, tokens: int, b: int = 2) -> int:
+    """Peak of an encoder's forward pass over `tokens`, weights apart: two streams, two of its MLP."""
+    return tokens * b * 2 * (hidden + intermediate)
 
 
 def serving_bytes(shape: Shape, b: int, *, batched_tokens: int, parallel: int) -> int:

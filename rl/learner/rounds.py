@@ -55,15 +55,24 @@ def rounds(lengths: Sequence[int], token_budget: int, ranks: int, attention: flo
     if not lengths:
         return []
     costs = [row_cost(length, attention) for length in lengths]
+
+    def fits(parts: Sequence[Sequence[int]]) -> bool:
+        return all(len(part) < 2 or sum(lengths[i] for i in part) <= token_budget for part in parts)
+
     count = ranks * max(1, math.ceil(sum(lengths) / (token_budget * ranks)))
     while True:
-        parts = partition(costs, count)
-        if all(len(part) < 2 or sum(lengths[i] for i in part) <= token_budget for part in parts):
+        starts = [parts for parts in (partition(costs, count), _greedy(costs, count)) if fits(parts)]
+        if starts:
             break
         count += ranks
-    parts.sort(key=lambda part: -sum(costs[i] for i in part))
-    if ranks > 1:
-        _even_out(parts, ranks, lengths, costs, token_budget)
+    best = math.inf
+    for start in starts if ranks > 1 else starts[:1]:
+        start.sort(key=lambda part: -sum(costs[i] for i in part))
+        path = _even_out(start, ranks, lengths, costs, token_budget)
+        if path < best:
+            best, parts = path, start
+        if best * ranks <= EVEN * sum(costs):
+            break
     return [
         [sorted(part) for part in parts[k : k + ranks]]
         for k in range(0, count, ranks)
@@ -107,16 +116,16 @@ def _greedy(costs: Sequence[float], parts: int) -> list[list[int]]:
 
 def _even_out(
     parts: list[list[int]], ranks: int, lengths: Sequence[int], costs: Sequence[float], token_budget: int
-) -> None:
-    """Exchanges rows between micro-batches while that shortens the critical path and the path is not even."""
+) -> float:
+    """Exchanges rows between micro-batches while that shortens the critical path; returns its length."""
     sums = [sum(costs[i] for i in part) for part in parts]
-    peaks = [max(sums[k : k + ranks]) for k in range(0, len(parts), ranks)]
     for _ in range(EXCHANGES):
+        peaks = [max(sums[k : k + ranks]) for k in range(0, len(parts), ranks)]
         if sum(peaks) * ranks <= EVEN * sum(sums):
-            return
+            break
         found = min(_exchanges(parts, sums, peaks, ranks, lengths, costs, token_budget), default=None)
         if found is None or found[0] > -1e-9 * sum(peaks):
-            return
+            break
         _, heavy, light, i, j = found
         parts[heavy].remove(i)
         parts[light].append(i)
@@ -125,7 +134,7 @@ def _even_out(
             parts[heavy].append(j)
         for part in (heavy, light):
             sums[part] = sum(costs[i] for i in parts[part])
-        peaks = [max(sums[k : k + ranks]) for k in range(0, len(parts), ranks)]
+    return sum(max(sums[k : k + ranks]) for k in range(0, len(parts), ranks))
 
 
 def _exchanges(

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from agent.ranks import ALONE, Ranks
 from rl.learner.engine import NonFiniteError, OptimOptions, StateError
 from rl.learner.forward import ResponseModel
-from rl.learner.lora import adapter_parameters, adapter_weights, has_adapters, merged_weights
+from rl.learner.lora import adapter_parameters, adapter_weights, base_weights, has_adapters, merged_weights
 from rl.learner.masters import Masters
 from rl.learner.processes import TIMEOUT_S, Channel, average, combined, join, waiting
 
@@ -25,8 +25,7 @@ STATE_FILE, MASTERS_FILE = "optimizer.pt", "masters.pt"
 class TorchEngine:
     """See `rl.learner.engine.Engine`.
 
-    Weights of type bfloat16 keep float32 master weights (`rl.learner.masters`); adapters (`rl.learner.lora`)
-    are float32 and need none.
+    Weights of type bfloat16, adapters too, keep float32 master weights (`rl.learner.masters`).
 
     Of several processes each has all weights and the whole optimiser. Gradients are summed once per optimiser
     step, then all take the same step: the weights of all processes are equal to the bit. Nothing is sharded;
@@ -53,6 +52,7 @@ class TorchEngine:
         self.model = model
         self._adapted = has_adapters(model)
         self._masters = Masters(model)
+        self._exact = False  # whether the weights came in float32
         self.grad_clip = options.grad_clip
         self._optimizer = torch.optim.AdamW(
             self._masters.trained, lr=0.0, betas=options.betas, weight_decay=options.weight_decay, fused=True
@@ -111,15 +111,25 @@ class TorchEngine:
         """See `Engine.adapter_weights`."""
         return adapter_weights(self.model)
 
+    def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See `Engine.base_weights`."""
+        return base_weights(self.model)
+
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """See `Engine.load_weights`."""
-        targets = adapter_parameters(self.model).items() if self._adapted else unique_weights(self.model)
-        for name, target in targets:
+        # Not tensors of the state dict: the masters are found by their parameters.
+        named = adapter_parameters(self.model) if self._adapted else self.model.state_dict(keep_vars=True)
+        values: dict[torch.Tensor, torch.Tensor] = {}
+        for name, target in named.items():
+            if target in values:
+                continue  # tied to one before it
             if name not in weights:
                 raise KeyError(f"no weight named {name!r} among the {len(weights)} given")
-            target.copy_(weights[name])
-        self._masters.take()
+            values[target] = weights[name]
+            target.copy_(values[target])
+        self._masters.take(values)
+        self._exact = all(value.dtype == torch.float32 for value in values.values())
 
     def save(self, folder: Path) -> None:
         """See `Engine.save`; the first process writes, for all have the same."""
@@ -134,13 +144,14 @@ class TorchEngine:
         if not (folder / STATE_FILE).is_file():
             raise StateError(f"{folder} holds no {STATE_FILE}: another engine wrote it (train.engine)")
         if self._masters.state():
-            if not (folder / MASTERS_FILE).is_file():
+            if (folder / MASTERS_FILE).is_file():
+                self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))
+            elif not (self._adapted and self._exact):  # adapters were float32 once, and no copy was needed
                 raise StateError(
                     f"{folder} holds no {MASTERS_FILE}: it was written before bfloat16 weights had float32 "
                     "copies in this engine, and most of its steps were lost in rounding. Start a new run "
                     f"from its weights (model.path={folder})"
                 )
-            self._masters.load(torch.load(folder / MASTERS_FILE, weights_only=True))
         self._optimizer.load_state_dict(torch.load(folder / STATE_FILE, weights_only=True))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from os import devnull
 from pathlib import Path
 from typing import Any
@@ -53,20 +53,29 @@ class ZeroState:
             str(folder / FOLDER), tag=TAG, save_latest=False, exclude_frozen_parameters=self._adapted
         )
         if self._ranks.rank == 0:
-            about = {"ranks": self._ranks.size, "zero_stage": self._zero_stage}
+            masters = self._engine.bfloat16_enabled()
+            about = {"ranks": self._ranks.size, "zero_stage": self._zero_stage, "masters": masters}
             (folder / FOLDER / ABOUT).write_text(json.dumps(about) + "\n", encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         """Reads what `save` wrote.
 
         Raises:
-            StateError: it is another engine's, or of a stage that cannot become this one's.
+            StateError: it is another engine's, or of a stage that cannot become this one's; or without ZeRO,
+                it is of float32 adapters beside bfloat16 weights, as older versions had them.
         """
         shards = folder / FOLDER
         if not (shards / TAG).is_dir() or not (shards / ABOUT).is_file():
             raise StateError(f"{folder} holds no DeepSpeed state ({FOLDER}/): another engine wrote it")
         about = json.loads((shards / ABOUT).read_text(encoding="utf-8"))
         ranks, stage = about["ranks"], about["zero_stage"]
+        old = self._adapted and self._engine.bfloat16_enabled() and not about.get("masters")
+        if old and stage == 0:
+            raise StateError(
+                f"{folder} holds float32 adapters beside bfloat16 weights, written without ZeRO "
+                "(train.zero_stage=0), which only older versions read. Start a new run from its weights "
+                f"(model.path={folder})"
+            )
         if stage == self._zero_stage and (ranks == self._ranks.size or stage == 0):
             self._load(shards, TAG)
             return
@@ -114,7 +123,25 @@ class ZeroState:
         return ""
 
     def _load(self, folder: Path, tag: str) -> None:
-        self._engine.load_checkpoint(str(folder), tag=tag, load_module_strict=not self._adapted)
+        with self._float32_names(folder / tag):
+            self._engine.load_checkpoint(str(folder), tag=tag, load_module_strict=not self._adapted)
+
+    @contextmanager
+    def _float32_names(self, shards: Path) -> Iterator[None]:
+        """Inside, the shards of adapters are found that were float32 when they were saved.
+
+        Their masters are those adapters: the shards hold the same under other names.
+        """
+        engine = self._engine
+        if not (self._adapted and engine.bfloat16_enabled()) or any(shards.glob("bf16_*")):
+            yield
+            return
+        names = engine._get_all_zero_checkpoint_names
+        engine._get_all_zero_checkpoint_names = lambda folder, tag, _: names(folder, tag, False)
+        try:
+            yield
+        finally:
+            engine._get_all_zero_checkpoint_names = names
 
 
 def _family(stage: int) -> int:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ from credit.pipeline import Pipeline
 from credit.table import StepTable
 from rl.learner.forward import measure_rows
 from rl.learner.learner import Learner
+from rl.learner.reference import Reference
 from rl.probes.continuations import Continuations
 from rl.rows.assemble import token_rows
 from rl.rows.privileged import PRIVILEGED, Peer, Privileged, hindsight_rows, peer_rows
@@ -55,7 +57,7 @@ class ProbeOptions:
         peer: Which other success of the group is the context of `logp_peer`.
         window: Longest row with a privileged context (tokens); None: the prompts' window.
         token_budget: Most tokens per forward pass. Bounds memory, never changes a number.
-        reference: The frozen model of `logp_ref`, as a `ResponseModel`.
+        reference: What `logp_ref` is measured under.
         exact_sampler: Sampler and learner give the same log-probabilities from the same weights, but for
             float32's last digits.
     """
@@ -63,7 +65,7 @@ class ProbeOptions:
     peer: Peer = "random"
     window: int | None = None
     token_budget: int = 16384
-    reference: nn.Module | None = None
+    reference: Reference | None = None
     exact_sampler: bool = True
 
 
@@ -206,10 +208,10 @@ def token_columns(
         elif name == "logp_hindsight":
             told = hindsight_rows(rows, groups, prompts, window=window)
         seen = [row for row in told.rows if row is not None]
-        scorer = options.reference if name == "logp_ref" else module
-        measured = measure_rows(
-            scorer, seen, temperature=temperature, token_budget=options.token_budget, ranks=ranks
-        )
+        with options.reference.scoring() if name == "logp_ref" else nullcontext(module) as scorer:
+            measured = measure_rows(
+                scorer, seen, temperature=temperature, token_budget=options.token_budget, ranks=ranks
+            )
         values = iter([entropy if name == "entropy" else logp for logp, entropy in measured])
         columns[name] = _joined(
             [

@@ -85,7 +85,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "train/weights_changed": (
         "share",
         "trained weights that this update changed, in the type and form they are handed to the policy in "
-        "(bfloat16 rounded, adapters merged); of large weights, evenly spaced elements are counted",
+        "(bfloat16 rounded; adapters as they are, or merged where the generator holds none); of large "
+        "weights, evenly spaced elements are counted",
     ),
     "train/entropy": (
         "nats",

@@ -87,7 +87,7 @@ def test_the_process_keeps_its_settings(policy):
 
 def test_packed_weights_would_be_noticed(policy, folder, monkeypatch):
     """The start without the cure: new weights would not reach the packed ones."""
-    monkeypatch.setattr(agent.vllm_engine, "_contained", lambda cpu: contextlib.nullcontext())
+    monkeypatch.setattr(agent.policies.vllm_engine, "_contained", lambda cpu: contextlib.nullcontext())
     monkeypatch.setattr(torch, "set_num_threads", torch.set_num_threads)  # both are put back afterwards
     for name in ("LD_PRELOAD", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, os.environ.get(name, ""))

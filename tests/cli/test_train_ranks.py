@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.slow
 SMALL = [
     "alfworld_cpu", "env.train_tasks=8", "rollout.groups=3", "rollout.group_size=4",
-    "eval.tasks=5", "checkpoint.every=1", "logging.wandb=off", "threads=1",
+    "eval.tasks=5", "checkpoint.every=1", "logging.wandb=off", "threads=1", "processes=1",
 ]  # fmt: skip
 ZERO_2 = ["train.engine=deepspeed", "train.zero_stage=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
@@ -188,11 +188,8 @@ def test_vllm_generates_for_two_processes(plain, tmp_path):
     assert records[0].keys() == read_metrics(plain / "metrics.jsonl")[0].keys()
 
 
-def test_several_processes_want_deepspeed_and_a_search_wants_one():
-    several = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "2"}
-    done = subprocess.run(
-        command("train", *SMALL), cwd=ROOT, env=several, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 2 and "train.engine=torch trains in one" in done.stderr
+def test_a_search_wants_one_process():
     done = run("train", *SMALL, "credit=3spo", "rollout.staleness=1", code=2)
     assert "trains after every step of its search" in done.stderr
+    done = run("train", *SMALL, "credit=3spo", "--nproc", "2", code=2)
+    assert "it needs one process" in done.stderr

@@ -40,7 +40,13 @@ def test_the_commands_of_the_page_work(tree):
 
 @pytest.mark.slow
 def test_it_trains(tree):
-    options = ("train.updates=1", "rollout.groups=2", "rollout.group_size=2", "logging.wandb=off")
+    options = (
+        "train.updates=1",
+        "rollout.groups=2",
+        "rollout.group_size=2",
+        "logging.wandb=off",
+        "processes=1",
+    )
     last = run_in(tree[0], "run.py", "train", "countdown_cpu", *options, "--out", "out").splitlines()[-1]
     assert "on 3 countdowns · SCPO · 1 updates" in last
     assert json.loads((tree[0] / "out" / "config.json").read_text())["env"]["options"] == {"highest": 6}

@@ -190,6 +190,7 @@ def test_mistakes_on_the_command_line(overrides, parts):
         (["train.loss=gspo", "train.aggregation=token-mean"], "seq-mean-token-mean"),
         (["rollout.groups=1", "rollout.group_size=2", "train.minibatches=3"], "2 trajectories"),
         (["train.minibatches=2", "train.minibatch_rows=64"], "set one of them"),
+        (["train.reference=cpu", "model.lora.r=8"], "nothing to move"),
     ],
 )
 def test_impossible_combinations(overrides, part):

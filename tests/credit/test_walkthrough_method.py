@@ -44,6 +44,16 @@ def test_what_goes_over_all_methods_and_presets_takes_it(tree):
 @pytest.mark.slow
 def test_it_trains(tree):
     options = ("credit=late_credit", "train.updates=1", "rollout.groups=2", "rollout.group_size=2")
-    run_in(tree[0], "run.py", "train", "alfworld_cpu", *options, "logging.wandb=off", "--out", "out")
+    run_in(
+        tree[0],
+        "run.py",
+        "train",
+        "alfworld_cpu",
+        *options,
+        "processes=1",
+        "logging.wandb=off",
+        "--out",
+        "out",
+    )
     credit = json.loads((tree[0] / "out" / "config.json").read_text())["credit"]
     assert list(credit["stages"]) == ["returns", "grpo", "late_credit"]

@@ -28,6 +28,7 @@ from rl.learner.forward import ResponseModel
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
 from rl.learner.pack import collate, loss_rows
+from rl.learner.reference import FrozenCopy
 from rl.learner.rounds import rounds
 from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine
@@ -131,7 +132,7 @@ def make_learner(
         lr=LearningRate(lr),
         temperature=temperature,
         seed=0,
-        reference=reference,
+        reference=None if reference is None else FrozenCopy(reference),
     )
 
 

@@ -126,7 +126,7 @@ def test_the_share_of_held_tokens_and_no_kl_metric_without_a_reference(batch):
     reference, loss = tiny_model(VOCAB, std=0.9, seed=9), LossOptions(kl_coef=0.1)
     learner = make_learner(tiny_model(VOCAB, std=0.9), loss=loss, batches=BATCHES, reference=reference)
     now = np.concatenate(learner.logps(rows))
-    d = np.concatenate([np.asarray(x) for x in learner._scored(learner._reference, rows)]) - now
+    d = np.concatenate([np.asarray(x) for x in learner._reference_logps(rows)]) - now
     metrics = learner.update(rows, advantage, update=1)
     expected = np.mean(np.exp(d.clip(-20, 20)) - d.clip(-20, 20) - 1 >= 10)
     assert metrics["train/kl_held"] == pytest.approx(expected) and 0 < expected < 1

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from agent.policies.torch_policy import TorchPolicy
-from bench import check_gpu
-from bench.check_gpu import SIZES, main, operations, peak_flops
+from bench.check_gpu import single
+from bench.check_gpu.command import main
+from bench.check_gpu.single import SIZES, operations, peak_flops
 from rl.sync import SyncError
 
 
@@ -27,7 +28,7 @@ def test_old_weights_are_noticed(monkeypatch, tmp_path):
 
     monkeypatch.setattr(TorchPolicy, "load_weights", pretend)
     with pytest.raises(SyncError, match="does not hold"):
-        check_gpu.check(SIZES["tiny"], "torch", "torch", tmp_path)
+        single.check(SIZES["tiny"], "torch", "torch", tmp_path)
 
 
 def test_operations_by_hand():
@@ -55,6 +56,6 @@ def test_peaks_by_name(name, teraflops):
 def test_the_full_size_is_what_it_says():
     size = SIZES["full"]
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in check_gpu.Qwen2ForCausalLM(size.config()).parameters())
+        parameters = sum(p.numel() for p in single.Qwen2ForCausalLM(size.config()).parameters())
     assert parameters == pytest.approx(0.5e9, rel=0.1) and size.dtype == torch.bfloat16
-    assert size.responses % check_gpu.GROUP == 0 and np.isfinite(size.token_budget)
+    assert size.responses % single.GROUP == 0 and np.isfinite(size.token_budget)

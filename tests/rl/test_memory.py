@@ -6,7 +6,7 @@ from torch._subclasses import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, Qwen2Config, Qwen3Config
 
 from bench.ranks import on_ranks
-from commands.gpu_memory import known_config
+from commands.gpu_models import known_config
 from rl.learner import memory
 from rl.learner.engine import OptimOptions
 from rl.learner.forward import ResponseModel
@@ -21,6 +21,7 @@ PUBLISHED = {
     "2.5-1.5B-Instruct": 1_543_714_304,
     "2.5-3B-Instruct": 3_085_938_688,
     "2.5-7B-Instruct": 7_615_616_512,
+    "2.5-14B-Instruct": 14_770_033_664,
     "3-0.6B": 596_049_920,
     "3-1.7B": 1_720_574_976,  # the index counts the tied output layer as well: 2,031,739,904
     "3-4B": 4_022_468_096,
@@ -84,7 +85,8 @@ def test_the_torch_engines_state(dtype, r):
     with Peak() as peak:
         engine = TorchEngine(model, OPTIONS)
         masters = peak.live
-        assert masters == (4 * shape.parameters if dtype == torch.bfloat16 and not r else 0)
+        trained = shape.adapters(r) if r else shape.parameters
+        assert masters == (4 * trained if dtype == torch.bfloat16 else 0)
         logp_T, _ = engine.module(
             torch.zeros(8, dtype=torch.long), [8], torch.arange(4), torch.zeros(4).long(), 1.0
         )
@@ -125,7 +127,7 @@ def test_deepspeeds_state(stage, dtype, r, monkeypatch):
     training = Training(dtype.itemsize, stage, r=r)
     state = training_state(shape, training)
     a = training.trained(shape)
-    weights = 0 if stage == 0 else (4 if r else dtype.itemsize) * a
+    weights = 0 if stage == 0 else dtype.itemsize * a
     if stage == 3:
         weights = state.weights
     bucket = state.buckets if stage == 3 else 0

@@ -7,6 +7,7 @@ from bench.ranks import on_ranks
 from rl.learner.engine import OptimOptions
 from rl.learner.learner import BatchOptions, Learner
 from rl.learner.loss import LossOptions
+from rl.learner.reference import FrozenCopy
 from rl.learner.schedule import LearningRate
 from rl.learner.torch_engine import TorchEngine
 from rl.rows.assemble import step_table
@@ -25,7 +26,7 @@ def make(engine, mismatch="tis", cap=1.02):
         lr=LearningRate(1e-3),
         temperature=1.0,
         seed=0,
-        reference=tiny_model(VOCAB, std=0.3, seed=9),
+        reference=FrozenCopy(tiny_model(VOCAB, std=0.3, seed=9)),
     )
 
 

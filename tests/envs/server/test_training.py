@@ -14,7 +14,14 @@ from tests.serving import ROOT
 
 ENV = ("env.max_steps=8", "env.difficulty=0.1", "env.train_tasks=8")
 SMALL = (
-    *("train.updates=2", "rollout.groups=3", "rollout.group_size=4", "eval.tasks=3", "threads=1"),
+    *(
+        "train.updates=2",
+        "rollout.groups=3",
+        "rollout.group_size=4",
+        "eval.tasks=3",
+        "processes=1",
+        "threads=1",
+    ),
     *("logging.wandb=off", "rollout.mode=deterministic"),
 )
 

@@ -10,6 +10,7 @@ from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Sampling
 from agent.rollout.rollout import rollout
 from rl.learner.forward import measure_rows
+from rl.learner.reference import FrozenCopy
 from rl.rows.assemble import step_table, token_rows
 from rl.rows.privileged import PEER_END, PEER_OPENING, PEER_STEP, Privileged, hindsight_rows, peer_rows
 from tests.toy import (
@@ -52,8 +53,8 @@ def test_columns_lie_as_the_step_table_counts_whatever_the_order_of_groups(world
     cut[0][1].steps[0] = replace(cut[0][1].steps[0], finish="length")  # masked in the loss, not here
     mixed = [list(reversed(group)) for group in reversed(cut)]
     names = ("logp_sampled", "entropy", "logp_ref", "logp_peer", "logp_hindsight")
-    columns, _ = world.columns(*names, reference=world.module, groups=mixed)
-    again, _ = world.columns(*names, reference=world.module)
+    columns, _ = world.columns(*names, reference=FrozenCopy(world.module.model), groups=mixed)
+    again, _ = world.columns(*names, reference=FrozenCopy(world.module.model))
     table = replace(step_table(mixed), tokens=columns)
     for row, (tr, step, before, response) in enumerate(walked(mixed)):
         own = slice(table.offsets[row], table.offsets[row + 1])
@@ -81,7 +82,7 @@ def test_under_the_reference_that_sampled_logp_ref_is_logp_sampled(world):
         seed=0,
     )
     columns, _ = world.columns(
-        "logp_sampled", "logp_ref", temperature=1.3, reference=world.module, groups=groups
+        "logp_sampled", "logp_ref", temperature=1.3, reference=FrozenCopy(world.module.model), groups=groups
     )
     np.testing.assert_allclose(columns["logp_ref"], columns["logp_sampled"], atol=1e-4)
 

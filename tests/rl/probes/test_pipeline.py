@@ -1,5 +1,6 @@
 """What a pipeline gets of the probes, and what it costs."""
 
+import copy
 from dataclasses import dataclass
 
 import pytest
@@ -8,6 +9,7 @@ from credit.base import Reweighter
 from credit.pipeline import Pipeline
 from credit.registry import build_stage
 from credit.signals import Estimated
+from rl.learner.reference import FrozenCopy
 from rl.probes.probes import COLUMNS, ProbeOptions, Probes
 from rl.rows.assemble import step_table
 from rl.settings import RolloutSettings
@@ -52,7 +54,7 @@ def probes(world, *stages, services=None, **options):
 
 def test_a_pipeline_gets_what_it_asks_for_and_every_figure_is_documented(world):
     table = step_table(world.groups)
-    probed = probes(world, Reader(), reference=world.module)(world.groups, table)
+    probed = probes(world, Reader(), reference=FrozenCopy(copy.deepcopy(world.model)))(world.groups, table)
     Pipeline((build_stage("grpo", {}), Reader())).run(probed.table, probed.services)
     assert {name.split("/")[1] for name in probed.metrics} == set(COLUMNS) - {"logp_sampled"}
     for name in probed.metrics:

@@ -1,7 +1,5 @@
 """Generation, training and weight transfer on one accelerator, in minutes, with nothing to download.
 
-    python -m bench.check_gpu [--size full|tiny] [--backend auto|vllm|torch] [--engine auto|deepspeed|torch]
-
 A random Qwen2 (full: 0.5 B parameters, bfloat16; tiny: for a CPU) is saved in a temporary folder. Twice: 128
 responses to prompts of 1,000 tokens are sampled, eight to each prompt; the sampler sleeps; the learner takes
 an update on random advantages; its weights go back to the sampler, and the contract between both is checked:
@@ -15,11 +13,8 @@ tokens for causal attention (Chowdhery et al. 2022, arXiv 2204.02311, appendix B
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import resource
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +27,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agent.policies.torch_policy import TorchPolicy
 from agent.policy import Policy, Sampling
 from agent.types import Request
-from commands.build.terminal import quiet_libraries
 from rl.contract import Contract
 from rl.learner.engine import Engine, OptimOptions
 from rl.learner.learner import BatchOptions, Learner
@@ -260,21 +254,3 @@ def _update(
             f"the contract's gap ({gap:.1e} nats) is not below what the update moved ({moved:.1e}): it "
             "cannot tell old weights from new ones"
         )
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    """Parses the command line and checks."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="full" if torch.cuda.is_available() else "tiny")
-    parser.add_argument("--backend", choices=("auto", "vllm", "torch"), default="auto")
-    parser.add_argument("--engine", choices=("auto", "deepspeed", "torch"), default="auto")
-    options = parser.parse_args(words)
-    quiet_libraries()
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        check(SIZES[options.size], options.backend, options.engine, Path(folder))
-    print(f"all of it: {time.perf_counter() - began:.0f} s")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What to run first on a machine with GPUs: `make check-gpu`."""
