@@ -36,6 +36,8 @@ class TeamPolicy:
         team: The ranks of the team. The channel is used by nobody else.
     """
 
+    takes_adapters = False  # parts of adapters could not be read back whole: it gets merged weights
+
     def __init__(self, policy: Policy, team: Ranks) -> None:
         self._policy, self._team = policy, team
         self._leading = False

@@ -39,8 +39,8 @@ class ModelConfig(Section):
     )
     compile: bool = Field(
         False,
-        description="The same layers by torch.compile: for other models or without Liger. The first update "
-        "waits for the compiler, minutes on a CPU, where it does not pay.",
+        description="The same layers by torch.compile: for other models, without Liger or on a CPU. Equal up "
+        "to rounding; the first update waits for the compiler, half a minute or more.",
     )
     lora: LoraConfig = LoraConfig()
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.policy import PolicyError, Sampling
+from agent.policy import Policy, PolicyError, Sampling
 from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TurnFormat
 from agent.ranks import Alone
@@ -166,3 +166,10 @@ def test_progress_counts_the_teams_that_play():
 
     on_teams(4, 2, work)[0](3, 10)
     assert told == [(6, 20)]
+
+
+def test_it_has_all_that_is_asked_of_a_policy():
+    """The learner asks before it hands over adapters; a team is given merged weights."""
+    asked = {name for name in (*Policy.__annotations__, *vars(Policy)) if not name.startswith("_")}
+    assert asked <= set(dir(TeamPolicy))
+    assert TeamPolicy.takes_adapters is False
