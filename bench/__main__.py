@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-NOT_A_BENCHMARK = {"__init__", "__main__", "readme", "ranks", "check_gpu"}  # run by themselves
+NOT_A_BENCHMARK = {"__init__", "__main__", "readme", "ranks", "check_gpu", "lengths"}  # run by themselves
 
 
 def main(names: Sequence[str]) -> int:
