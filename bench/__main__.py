@@ -18,6 +18,8 @@ NOT_A_BENCHMARK = {
     "ranks",
     "transfer_faults",
     "check_gpu",
+    "cluster",
+    "lengths",
 }  # run by themselves
 
 
