@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commands.launched import LAUNCHER, MISTAKES, complaints, print_mistake
+
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
@@ -47,14 +49,23 @@ def launch(nproc: int, argv: Sequence[str], script: Path = RUN) -> int:
 
     # As torchrun does: one thread per core in every process would be many times too many.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nproc)))
-    with tempfile.TemporaryDirectory(prefix="sibling-ranks-") as logs, _quiet():
+    # Large pages for torch's memory on a CPU, read once by its import: a process streams through more of keys
+    # and values than small pages' addresses fit a core's tables. A tenth of a rollout.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    with tempfile.TemporaryDirectory(prefix="sibling-ranks-") as folder, _quiet():
+        logs, mistakes = Path(folder, "logs"), Path(folder, "mistakes")
+        logs.mkdir()
+        mistakes.mkdir()
+        os.environ |= {LAUNCHER: str(os.getpid()), MISTAKES: str(mistakes)}
         try:
-            elastic_launch(_config(nproc, logs), sys.executable)("-u", str(script), *argv)
+            elastic_launch(_config(nproc, str(logs)), sys.executable)("-u", str(script), *argv)
         except ChildFailedError as error:
             _end_groups(error.failures)
-            return _report(error.failures, nproc)
+            return _report(error.failures, nproc, complaints(mistakes))
         except SignalException as stopped:
             return 128 + int(stopped.sigval)
+        finally:
+            del os.environ[LAUNCHER], os.environ[MISTAKES]
     return 0
 
 
@@ -93,8 +104,13 @@ def _quiet() -> Any:
         logging.disable(logging.NOTSET)
 
 
-def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
-    """Says on standard error which process failed first; returns the exit code of the whole."""
+def _report(failures: Mapping[int, ProcessFailure], nproc: int, mistakes: Mapping[str, Sequence[int]]) -> int:
+    """Says on standard error which process failed first, and why; returns the exit code of the whole.
+
+    What every process complains of comes once; what only others than the first do, with their ranks.
+    """
+    for text, ranks in mistakes.items():
+        print_mistake(text if 0 in ranks else f"[rank {', '.join(map(str, ranks))}] {text}")
     rank, first = min(failures.items(), key=lambda item: (_doubt(item[1]), item[1].timestamp, item[0]))
     if first.exitcode == EXPLAINED:
         return EXPLAINED
@@ -102,6 +118,8 @@ def _report(failures: Mapping[int, ProcessFailure], nproc: int) -> int:
         how = f"was ended by signal {-first.exitcode} ({first.signal_name()})"
         if -first.exitcode == signal.SIGKILL:
             how += "; the machine does that when memory runs out"
+        elif -first.exitcode == signal.SIGABRT:
+            how += "; NCCL does that when a collective failed or took longer than train.timeout_s, see above"
     else:
         how = f"ended with exit code {first.exitcode}"
     others = " The others were ended." if nproc > 1 else ""

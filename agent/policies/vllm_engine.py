@@ -248,8 +248,10 @@ def _cpu_options(
 @contextmanager
 def _contained(cpu: bool) -> Iterator[None]:
     """vLLM's start on a CPU without its traps: packed weights, and settings changed for the whole process."""
+    threads = torch.get_num_threads()
     if not cpu:
         yield
+        torch.set_num_threads(threads)  # it may have taken all but one, from the optimiser on the CPU too
         return
     kept = {name: os.environ.get(name) for name in ("LD_PRELOAD", "LOCAL_WORLD_SIZE")}
     set_num_threads = torch.set_num_threads

@@ -17,6 +17,7 @@ from commands.cli.results import results_app
 from commands.cli.serve import serve_app
 from commands.cli.training import training_app
 from commands.cli.warmstart import warmstart_app
+from commands.launched import complain, end_with_launcher, print_mistake
 from configs.errors import UserError
 
 app = typer.Typer(
@@ -42,13 +43,12 @@ for part in (experiments_app, gpu_fit_app, serve_app):
 
 def main() -> None:
     """Runs the command line; a `UserError` becomes one red message and exit code 2."""
+    end_with_launcher()
     warnings.formatwarning = lambda message, *_: f"warning: {message}\n"
     try:
         app()
     except UserError as error:
-        from rich.console import Console
-
-        Console(stderr=True, highlight=False).print(
-            f"error: {error}", style="red", markup=False, soft_wrap=True
-        )
+        text = f"error: {error}"
+        if not complain(text):  # several processes make the same mistake: their launcher says it once
+            print_mistake(text)
         sys.exit(2)

@@ -10,6 +10,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from transformers import PreTrainedModel
 from rl.learner.engine import NonFiniteError, OptimOptions
 from rl.learner.forward import ResponseModel
 from rl.learner.lora import adapter_parameters, adapter_weights, base_weights, has_adapters, merged_weights
-from rl.learner.processes import TIMEOUT_S, Channel, combined, join, limit_waiting, waiting
+from rl.learner.processes import TIMEOUT_S, Channel, Waits, combined, join, limit_waiting, waiting
 from rl.learner.zero_state import ZeroState
 
 if not torch.cuda.is_available():
@@ -33,6 +34,8 @@ from deepspeed.checkpoint import ds_to_universal  # noqa: E402
 # DeepSpeed calls what this PyTorch has another name for, and would be warned about it at every step.
 warnings.filterwarnings("ignore", message=".*_scatter_tensor", category=FutureWarning)
 warnings.filterwarnings("ignore", message=".*_gather_into_tensor", category=FutureWarning)
+
+WEIGHTS = "the others' parts of the weights"
 
 __all__ = ["DeepSpeedEngine", "join"]
 
@@ -82,13 +85,14 @@ class DeepSpeedEngine:
             parameters, lr=0.0, betas=options.betas, weight_decay=options.weight_decay, fused=True
         )
         self._master = parameters[0].dtype == torch.bfloat16
-        self._engine, *_ = deepspeed.initialize(
-            model=ResponseModel(model),
-            optimizer=optimizer,
-            config=_config(options, zero_stage, bf16=self._master, offload=offload),
-        )
+        with waiting("the others to start DeepSpeed", timeout_s):
+            self._engine, *_ = deepspeed.initialize(
+                model=ResponseModel(model),
+                optimizer=optimizer,
+                config=_config(options, zero_stage, bf16=self._master, offload=offload),
+            )
         limit_waiting(timeout_s)
-        self.module = self._engine
+        self.module = Waits(self._engine, WEIGHTS, timeout_s) if zero_stage == 3 else self._engine
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._state = ZeroState(
             self._engine,
@@ -185,10 +189,15 @@ class DeepSpeedEngine:
         with waiting("the others to load", self._timeout_s):
             self._state.load(folder)
 
-    def _gathered(self, parameters: Sequence[nn.Parameter], modifier_rank: int | None = None) -> Any:
-        return deepspeed.zero.GatheredParameters(
+    @contextmanager
+    def _gathered(
+        self, parameters: Sequence[nn.Parameter], modifier_rank: int | None = None
+    ) -> Iterator[None]:
+        gathered = deepspeed.zero.GatheredParameters(
             list(parameters), modifier_rank=modifier_rank, enabled=self._zero_stage == 3
         )
+        with waiting(WEIGHTS, self._timeout_s), gathered:
+            yield
 
 
 def _config(options: OptimOptions, zero_stage: int, *, bf16: bool, offload: bool) -> dict[str, Any]:

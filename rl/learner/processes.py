@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from agent.ranks import RanksError
 
@@ -52,6 +53,21 @@ def limit_waiting(timeout_s: float) -> None:
     """Gives every group there is the time-out; libraries make groups with defaults of their own."""
     for group in list(dist.distributed_c10d._world.pg_map):
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s), group)
+
+
+class Waits(nn.Module):
+    """A module whose passes wait for other ranks, as those of sharded weights do."""
+
+    def __init__(self, module: nn.Module, what: str, timeout_s: float) -> None:
+        """Names what is waited for in the error of a pass that nobody answers; see `waiting`."""
+        super().__init__()
+        self.module = module
+        self._what, self._timeout_s = what, timeout_s
+
+    def forward(self, *arguments: object) -> object:
+        """Calls the module."""
+        with waiting(self._what, self._timeout_s):
+            return self.module(*arguments)
 
 
 class Channel:

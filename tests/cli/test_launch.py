@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from commands.launched import complain, complaints
+
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = "import sys; from pathlib import Path; from commands.launch import launch; "
 CHILD = """
@@ -146,3 +148,71 @@ def test_two_nodes_under_torchrun(tmp_path):
     where, loss = json.loads(next(line for line in "".join(outs).splitlines() if line.startswith("[[")))
     assert where == [["0", "0"], ["1", "0"]]
     assert loss == pytest.approx(make_update(make_learner(Case(None)), 1), abs=1e-6)
+
+
+FOLLOWER = """
+    import os, sys, time
+    sys.path.insert(0, sys.argv[2])
+    from commands.launched import end_with_launcher
+    end_with_launcher()
+    open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").write(str(os.getpid()))
+    time.sleep(200)
+"""
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
+    script = tmp_path / "follower.py"
+    script.write_text(textwrap.dedent(FOLLOWER))
+    code = f"{LAUNCH}sys.exit(launch(3, [{str(tmp_path)!r}, {str(ROOT)!r}], Path({str(script)!r})))"
+    launcher = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(found := [path for path in tmp_path.glob("[0-9]") if path.read_text()]) < 3:
+        assert time.monotonic() < deadline and launcher.poll() is None
+        time.sleep(0.05)
+    ranks = [int(path.read_text()) for path in found]
+    assert not any(map(is_gone, ranks))
+    launcher.kill()
+    launcher.wait()
+    deadline = time.monotonic() + 5
+    while not all(map(is_gone, ranks)):
+        assert time.monotonic() < deadline, "ranks outlive their launcher"
+        time.sleep(0.05)
+
+
+def test_without_linuxs_help_the_parent_is_watched(tmp_path):
+    """A child whose launcher is another process than its parent ends itself."""
+    code = "from commands.launched import _watch; _watch(1)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60)
+    assert done.returncode == 1
+
+
+def test_a_mistake_of_all_ranks_is_printed_once():
+    code = f"{LAUNCH}sys.exit(launch(3, ['train', 'alfworld_cpu', 'train.nonsense=1']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.count("nonsense") == 1 and "[rank" not in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+def test_a_mistake_of_one_rank_is_printed_with_its_rank(tmp_path):
+    script = tmp_path / "one.py"
+    script.write_text(
+        f"import os, sys, time; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from commands.launched import complain\n"
+        "if os.environ['RANK'] == '2':\n    complain('error: no such disk here'); sys.exit(2)\n"
+        "time.sleep(60)\n"
+    )
+    code = f"{LAUNCH}sys.exit(launch(3, [], Path({str(script)!r})))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["[rank 2] error: no such disk here"]
+
+
+def test_without_a_launcher_a_mistake_is_ones_own(monkeypatch, tmp_path):
+    monkeypatch.delenv("SIBLING_MISTAKES", raising=False)
+    assert not complain("error: x")
+    monkeypatch.setenv("SIBLING_MISTAKES", str(tmp_path))
+    monkeypatch.delenv("RANK", raising=False)
+    assert not complain("error: x")
+    monkeypatch.setenv("RANK", "4")
+    assert complain("error: x") and complaints(tmp_path) == {"error: x": [4]}
