@@ -1,4 +1,4 @@
-"""What a process owes its launcher (`commands.launch`): to end with it, and to complain once with all others."""
+"""What a process owes its launcher (`commands.launch`): to end with it, and not to repeat the others."""
 
 from __future__ import annotations
 
