@@ -2,8 +2,9 @@
 
     python -m bench.processes [--updates 2] [--nproc N]
 
-Each is `run.py train alfworld_cpu`, N processes of one thread each against one process with as many threads
-as there are cores, one after the other. Said are seconds per update, and the ratio.
+Each is `run.py train alfworld_cpu`, one after the other: one process with one thread, one process with as many
+threads as there are cores, and N processes of one thread each. Said are seconds per update, and the ratio to each
+of the first two: how much two threads gain in one process differs by machine.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PHASES = ("rollout", "learner", "update")
 
 
-def seconds(processes: int, updates: int) -> dict[str, float]:
+def seconds(processes: int, threads: int, updates: int) -> dict[str, float]:
     """Mean seconds per update of each phase."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         options = [f"train.updates={updates}", "eval.tasks=10", "logging.wandb=off", f"processes={processes}"]
+        options.append(f"threads={threads}")
         command = [sys.executable, "run.py", "train", "alfworld_cpu", *options, "--out", str(out)]
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -44,12 +46,13 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=2)
     parser.add_argument("--nproc", type=int, default=physical_cores())
     options = parser.parse_args()
-    print(f"{'processes':>10}" + "".join(f"{name:>10}" for name in PHASES) + f"{'ratio':>8}", flush=True)
-    one = seconds(1, options.updates)
-    for processes, found in ((1, one), (options.nproc, None)):
-        found = found or seconds(processes, options.updates)
-        line = "".join(f"{found[name]:9.1f}s" for name in PHASES)
-        print(f"{processes:10}{line}{found['update'] / one['update']:8.2f}", flush=True)
+    print(f"{'processes':>10}{'threads':>9}" + "".join(f"{name:>10}" for name in PHASES) + "  ratios")
+    found: list[dict[str, float]] = []
+    for processes, threads in ((1, 1), (1, physical_cores()), (options.nproc, 1)):
+        found.append(seconds(processes, threads, options.updates))
+        line = "".join(f"{found[-1][name]:9.1f}s" for name in PHASES)
+        ratios = "".join(f"{found[-1]['update'] / one['update']:7.2f}" for one in found[:2])
+        print(f"{processes:10}{threads:9}{line}{ratios}", flush=True)
 
 
 if __name__ == "__main__":

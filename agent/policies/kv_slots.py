@@ -27,7 +27,7 @@ ATTENTION = "sibling_slots"
 
 # Costs in units of one score (query × key): a span's fixed overhead, and the most scores of one span.
 # Measured on a CPU with head dimension 32; they trade time and memory, never results.
-_SPAN_OVERHEAD = 2000
+_SPAN_OVERHEAD = 500
 _SPAN_LIMIT = 1 << 18
 
 
