@@ -6,7 +6,7 @@ less than rounding does: in bfloat16, most updates. Bits can be told apart alway
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -45,19 +45,20 @@ def not_held(wrong: Sequence[str]) -> str:
 class Fingerprints:
     """Of the weights of one transfer, as the generator should hold them."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype, tied: Mapping[str, str] | None = None) -> None:
         """Takes nothing yet.
 
         Args:
             dtype: In which the generator keeps its weights.
+            tied: Other names of tied weights → the one they are held by.
         """
-        self._dtype = dtype
+        self._dtype, self._tied = dtype, tied or {}
         self._of: dict[str, int] = {}
 
     def passing(self, weights: Iterable[Named]) -> Iterator[Named]:
         """Yields weights as they are, and remembers the fingerprint of each."""
         for name, weight in weights:
-            self._of[name] = fingerprint(weight.to(self._dtype))
+            self._of[self._tied.get(name, name)] = fingerprint(weight.to(self._dtype))
             yield name, weight
 
     def differences(self, held: Iterable[Named]) -> list[str]:

@@ -2,9 +2,9 @@
 
     python -m bench.processes [--updates 2] [--nproc N]
 
-Each is `run.py train alfworld_cpu`, one after the other: one process with one thread, one process with as many
-threads as there are cores, and N processes of one thread each. Said are seconds per update, and the ratio to each
-of the first two: how much two threads gain in one process differs by machine.
+Each is `run.py train alfworld_cpu`, one after the other: one process with one thread, one process with as
+many threads as there are cores, and N processes of one thread each. Said are seconds per update, and the
+ratio to each of the first two: how much two threads gain in one process differs by machine.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ def hand_over(learner: Learner, policy: Policy, given: Fingerprints) -> None:
         policy: Takes it.
         given: Remembers all that the policy should hold then, the frozen weights that it has already too.
     """
-    engine = learner.engine
-    if not (policy.takes_adapters and has_adapters(engine.model)):
+    if not (policy.takes_adapters and has_adapters(learner.engine.model)):
         policy.load_weights(given.passing(learner.handed.passing(learner.named_weights())), learner.version)
         return
+    engine = learner.engine
     base = given.passing(engine.base_weights())
     if policy.wants_base:
         policy.load_weights(base, learner.version)

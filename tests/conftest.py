@@ -13,10 +13,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(autouse=True)
-def one_core(monkeypatch):
+@pytest.fixture(autouse=True, scope="session")
+def one_core():
     """Trainings inside a test's own process stay there: with more cores they would start others."""
-    monkeypatch.setattr("commands.processes.physical_cores", lambda: 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("commands.processes.physical_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ class Weights:
         assert incoming is not None
         try:
             incoming.check()
-            given = Fingerprints(policy.dtype)
+            given = Fingerprints(policy.dtype, self._model.tied)
             policy.load_weights(given.passing(incoming.weights()), incoming.version)
             if wrong := given.differences(policy.held_weights()):
                 raise PolicyError(not_held(wrong))

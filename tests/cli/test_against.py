@@ -61,7 +61,10 @@ def test_show_against_another_experiment(monkeypatch, capsys):
     code, printed = command(monkeypatch, capsys, "show", "webshop_1.5b", "--against", "webshop_7b")
     assert code == 0
     options = {line.split()[0] for line in printed.out.splitlines() if re.match(r"[a-z]+\.", line)}
-    assert options == {"model.path", "generator.memory", "generator.batched_tokens", "train.zero_stage"}
+    assert options == {
+        *("model.path", "model.gradient_checkpointing", "generator.memory", "generator.batched_tokens"),
+        *("train.zero_stage", "train.token_budget", "train.reference"),
+    }
     code, printed = command(
         monkeypatch, capsys, "show", "alfworld_cpu", "credit=gigpo", "--against", "alfworld_cpu"
     )

@@ -38,12 +38,14 @@ def files_importing(name):
     ("name", "files"),
     [
         ("deepspeed", {"rl/learner/deepspeed_engine.py"}),
-        ("vllm", {"agent/policies/vllm_engine.py"}),
+        ("vllm", {"agent/policies/vllm_engine.py", "agent/policies/vllm_adapters.py"}),
         # Joining, the engine, the start of processes, and groups that carry weights to servers.
         (
             "torch.distributed",
             {
                 "rl/learner/processes.py",
+                "rl/learner/teams.py",
+                "bench/check_gpu/checks.py",
                 "rl/learner/deepspeed_engine.py",
                 "commands/launch.py",
                 "agent/wire/transfer.py",

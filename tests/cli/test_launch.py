@@ -21,9 +21,9 @@ CHILD = """
     rank, mode, folder = int(os.environ["RANK"]), *sys.argv[1:]
     if mode == "lost" and rank == 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    open(f"{folder}/{rank}", "w").write(str(os.getpid()))
     print(f"out {rank} of {os.environ['WORLD_SIZE']}")
     print(f"err {rank}", file=sys.stderr)
+    open(f"{folder}/{rank}", "w").write(str(os.getpid()))
     while len([name for name in os.listdir(folder) if name.isdigit()]) < 2:
         time.sleep(0.01)
     if mode == "fine":

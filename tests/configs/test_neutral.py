@@ -65,7 +65,7 @@ def test_without_takes_out_the_effects_named_and_empty_sections_stay():
 
 # --- its users ---------------------------------------------------------------------------------------------
 
-OTHER = {NOTHING: "env.workers=2", ROUNDING: "train.token_budget=4096", MEASURED: "eval.every=5"}
+OTHER = {NOTHING: "env.workers=2", ROUNDING: "train.token_budget=5000", MEASURED: "eval.every=5"}
 LEVELS = sorted(OTHER)
 
 
@@ -83,7 +83,7 @@ def test_runs_that_differ_in_it_are_one_method(tmp_path, level):
 
 
 def test_rounding_is_named_among_the_differences_of_two_methods(tmp_path):
-    more = {"scpo": [], "grpo": ["train.token_budget=4096", "env.workers=2"]}
+    more = {"scpo": [], "grpo": ["train.token_budget=5000", "env.workers=2"]}
     runs = [
         RunFolder.read(RunWriter(tmp_path / method, method, options).path) for method, options in more.items()
     ]
@@ -116,7 +116,7 @@ def test_points_that_differ_in_neutral_options_only_are_still_two_runs(tmp_path)
     long = {"env.data": "x" * 90, "seed": 1}
     names = [
         make_run("alfworld_cpu", [], long | more, folder=tmp_path)[0].name
-        for more in ({}, {"env.workers": 1}, {"env.workers": 2}, {"train.token_budget": 4096})
+        for more in ({}, {"env.workers": 1}, {"env.workers": 2}, {"train.token_budget": 5000})
     ]
     assert len(set(names)) == 4
 
@@ -133,7 +133,7 @@ def test_a_killed_run_goes_on_with_the_neutral_options_asked_for_now(tmp_path):
         "alfworld_cpu", asked, {"train.lr": 1e-5, "seed": 1}, folder=tmp_path, logging=["logging.group=g"]
     )
     said = [one for one in job(run, resume=True).command if "=" in one]
-    assert said == ["env.workers=2", "logging.group=g"]
+    assert said == ["processes=1", "env.workers=2", "logging.group=g"]
     assert set(asked) < set(job(run, resume=False).command)
 
 

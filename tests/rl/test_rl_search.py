@@ -8,6 +8,7 @@ from rich.console import Console
 
 from agent.prompts.builder import PromptBuilder, load_template
 from agent.prompts.turns import TurnFormat
+from agent.ranks import ALONE
 from agent.rollout.groups import RolloutError
 from agent.rollout.options import RolloutOptions
 from credit.pipeline import Pipeline
@@ -32,7 +33,7 @@ class Noting:
     """A learner that trains nothing and keeps what it was given."""
 
     def __init__(self):
-        self.version, self.updates, self.handed = 0, [], Handed(())
+        self.version, self.updates, self.handed, self.ranks = 0, [], Handed(()), ALONE
 
     def named_weights(self):
         return []
